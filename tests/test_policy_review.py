@@ -127,6 +127,13 @@ def test_what_each_key_changes(key: str) -> None:
         assert diff(policy, policy, {}, {}) == []
 
 
+def test_an_entry_names_every_tool_that_it_lets_do_more() -> None:
+    narrowed = merged(BASE, {"tools": {"put": {"urls": []}}})  # so that it reached no network
+    private = merged(BASE, {"private_networks": ["10.0.0.0/8"]})
+    told = diff(Policy.from_dict(narrowed), Policy.from_dict(private), {}, {})
+    assert {it.place: sorted(it.tools) for it in told}["/private_networks"] == ["get", "put"]
+
+
 def denied_in(source: Any, folder: Path) -> Iterator[tuple[Gate, Question]]:
     """Yield what the gate of a recorded run denies."""
     gate, questions, _ = questions_of(source, folder, str(folder))

@@ -168,9 +168,11 @@ def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
                         change.example = _example(old, new, rule, some, [*map(sample, names)])
     told: dict[tuple[str, str], Change] = {}
     for change in (change for changes in found.values() for change, _ in changes):
-        # two rules may judge the same entry, such as one of `ask_if`
-        if change.example is not None or (change.place, change.words) not in told:
-            told[change.place, change.words] = change
+        # two rules may judge the same entry, such as one of `ask_if`, and two tools have it by leaves of their own
+        first = told.get((change.place, change.words), change)
+        if first.tools is not change.tools:
+            first.tools = change.tools = [*dict.fromkeys(first.tools + change.tools)]
+        told[change.place, change.words] = change if change.example is not None else first
     return [*told.values()]
 
 
