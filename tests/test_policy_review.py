@@ -134,6 +134,15 @@ def test_an_entry_names_every_tool_that_it_lets_do_more() -> None:
     assert {it.place: sorted(it.tools) for it in told}["/private_networks"] == ["get", "put"]
 
 
+@pytest.mark.parametrize("pointer", ["/*", "/text", "/*/x", "/~0", "/~1", "/"])
+def test_a_text_of_a_tool_that_is_not_known_is_compared(pointer: str) -> None:
+    policies = [
+        Policy.from_dict(merged(BASE, {"tools": {"get": {"resources": {pointer: kind}}}}))
+        for kind in ("text", "any")
+    ]
+    assert [(it.kind, it.place) for it in diff(*policies, {}, {})] == [("WIDER", "/tools/get/resources")]
+
+
 def denied_in(source: Any, folder: Path) -> Iterator[tuple[Gate, Question]]:
     """Yield what the gate of a recorded run denies."""
     gate, questions, _ = questions_of(source, folder, str(folder))

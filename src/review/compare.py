@@ -112,7 +112,9 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
         pointer for it in rules for leaf in (it.arguments, it.ask_if) for pointer in leaf.conditions
     }
     # its schema limits values, as that of any tool may
-    text = {"type": "string", "maxLength": 1_000_000, "x-resource": "any"}
+    text = {"type": "string", "maxLength": 1_000_000}
+    if "/*" not in resources:  # which says of this text too what it is
+        text["x-resource"] = "any"
     properties: dict[str, Any] = {"text": text}
     for pointer in resources | conditions:
         properties[parse(pointer)[0]] = {}
