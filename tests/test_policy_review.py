@@ -23,6 +23,7 @@ from tachograph.runtime.policy.gate import GATE_ERROR, Gate
 from tachograph.runtime.policy.leaf import Leaf, Question, Unreadable, Verdict
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.policy.sections import PolicyFile
+from tachograph.runtime.tools.contract import Tool
 from tests import test_agent_corpora, test_corpora
 from tests.commands import exit_code
 from tests.project import folder_of_row, merged, scenarios, task_of_row
@@ -141,6 +142,25 @@ def test_a_text_of_a_tool_that_is_not_known_is_compared(pointer: str) -> None:
         for kind in ("text", "any")
     ]
     assert [(it.kind, it.place) for it in diff(*policies, {}, {})] == [("WIDER", "/tools/get/resources")]
+
+
+ODD: list[Any] = [
+    True,
+    False,
+    {"enum": []},
+    {"type": "string", "maxLength": 1, "in": 1},
+    {"type": "array", "minItems": 2**53 - 1},
+    {"type": "string", "minLength": 2**53 - 1},
+]
+
+
+@pytest.mark.parametrize("schema", ODD)
+def test_no_schema_of_a_tool_hinders_a_comparison(schema: Any) -> None:
+    fields = {"type": "object", "additionalProperties": False, "properties": {"x": schema}, "required": ["x"]}
+    tool = Tool("get", "", fields, fields, "write", lambda arguments, io: arguments)
+    delta = {"arg_schema_enforcement": "shape", "redact": {"reveal_to": {"get": ["email"]}}}
+    told = diff(Policy.from_dict(BASE), Policy.from_dict(merged(BASE, delta)), {"get": tool}, {})
+    assert "/redact/reveal_to/get" in {it.place for it in told}
 
 
 def denied_in(source: Any, folder: Path) -> Iterator[tuple[Gate, Question]]:

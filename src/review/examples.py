@@ -17,6 +17,7 @@ from ..runtime.tools.contract import Tool
 
 _DEPTH: Final = 8  # of a schema
 _CALLS: Final = 20  # known calls that are tried
+_LONGEST: Final = 1_000  # items of a list, and characters of a text
 
 
 def sample_call(gate: Gate, tool: Tool, known: Sequence[Call]) -> Call:
@@ -77,7 +78,7 @@ def _value(
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
-    if "enum" in schema:
+    if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type", "object" if "properties" in schema else "string")
     match kind if isinstance(kind, str) else kind[0]:
@@ -89,7 +90,7 @@ def _value(
             }
         case "array":
             item = _value(schema.get("items"), (*path, "*"), texts, root, depth + 1)
-            return [item] * schema.get("minItems", 1)
+            return [item] * min(schema.get("minItems", 1), _LONGEST)
         case "integer" | "number":
             least = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
             return min(least, schema.get("maximum", least))
@@ -97,5 +98,5 @@ def _value(
             return True
         case "null":
             return None
-    text = texts.get(path, "example").ljust(schema.get("minLength", 0), "x")
+    text = texts.get(path, "example").ljust(min(schema.get("minLength", 0), _LONGEST), "x")
     return text[: schema.get("maxLength", len(text))]

@@ -114,6 +114,8 @@ class ArgSchemaRule(Rule):
     def questions(self, point: ArgumentsPoint | None, sample: Sample) -> Iterator[Question]:
         declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
         for name, schema in declared.items():
-            limits = {key: limit for key, limit in schema.items() if key in KEYWORDS}
-            for value in (*examples(limits), *_EXTREMES) if not VALUE_LIMITS.isdisjoint(schema) else ():
+            if not isinstance(schema, dict) or VALUE_LIMITS.isdisjoint(schema):
+                continue
+            limits = {key: schema[key] for key in KEYWORDS.keys() & VALUE_LIMITS & schema.keys()}
+            for value in (*examples(limits), *_EXTREMES):
                 yield from sample.with_arguments({name: value})

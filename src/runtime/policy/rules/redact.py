@@ -84,5 +84,5 @@ class RedactRule(Rule):
     def questions(self, point: str, sample: Sample) -> Iterator[Question]:
         declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
         for name, schema in declared.items():
-            if schema.get("type") == "string":
+            if isinstance(schema, dict) and schema.get("type") == "string":
                 yield from sample.with_arguments({name: f"<secret:{point}:000000>"})
