@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import yaml
 
+from tachograph.cli.common import as_yaml
 from tachograph.evidence.project import Project
 from tachograph.fail.errors import PolicyError
 from tachograph.review.compare import diff, gates, wider
@@ -24,6 +25,7 @@ from tachograph.runtime.policy.leaf import Leaf, Question, Unreadable, Verdict
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.policy.sections import PolicyFile
 from tachograph.runtime.tools.contract import Tool
+from tachograph.testing import parse
 from tests import test_agent_corpora, test_corpora
 from tests.commands import exit_code
 from tests.project import folder_of_row, merged, scenarios, task_of_row
@@ -325,3 +327,10 @@ def test_what_no_test_notices_comes_with_one_that_does(
         file.write_text(head + first + printed.partition("\n")[2])
         assert exit_code("policy", "test") == 0
         assert exit_code("policy", "coverage") == 0
+
+
+@pytest.mark.parametrize(
+    "value", ["08", "1e5", "+.1", "no", "a\nb", "x " * 200, 0.5, 0.0000001, {"a": ["b"]}], ids=str
+)
+def test_what_is_printed_as_yaml_is_read_as_the_same(value: Any) -> None:
+    assert parse("yaml", as_yaml([value, {"twice": value}])) == [value, {"twice": value}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,32 @@ def harmless(text: str) -> str:
 def say(text: str, *, err: bool = False) -> None:
     """Print a line that is harmless."""
     click.echo(harmless(text), err=err)
+
+
+def as_yaml(data: Any) -> str:
+    """Return data as YAML that our own reader takes: no aliases, and nothing that readers understand differently."""
+    from decimal import Decimal
+
+    import yaml
+
+    from ..runtime.formats.yaml_syntax import AMBIGUOUS
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+        def represent_str(self, data: str) -> yaml.ScalarNode:
+            style = '"' if AMBIGUOUS.fullmatch(data) else None
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+        def represent_float(self, data: float) -> yaml.ScalarNode:
+            return self.represent_scalar("tag:yaml.org,2002:float", f"{Decimal(repr(data)):f}")
+
+    Dumper.add_representer(float, Dumper.represent_float)
+    Dumper.add_representer(str, Dumper.represent_str)
+    # a text of several lines would be none that our own reader takes
+    dumped: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=1_000_000)
+    return dumped
 
 
 def project_at(start: Path) -> Project:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .common import FAILED, OK, project_at, say
+from .common import FAILED, OK, as_yaml, project_at, say
 from .review import policy_coverage, policy_diff, policy_suggest
 
 
@@ -39,13 +39,11 @@ def policy_test(files: tuple[Path, ...]) -> int:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 def policy_show(file: Path) -> None:
     """Print a policy as it is in force, merged with what it extends."""
-    import yaml
-
     from ..runtime.policy.policy import Policy
 
     found = Policy.load(file)
     say(f"# version {found.version}")
-    click.echo(yaml.safe_dump(found.data, sort_keys=False, allow_unicode=False), nl=False)
+    click.echo(as_yaml(found.data), nl=False)
 
 
 @policy.command("decide")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ..fail.errors import InputError
-from .common import FAILED, OK, count, names_of, project_at, say
+from .common import FAILED, OK, as_yaml, count, names_of, project_at, say
 
 
 @click.command("diff")
@@ -70,7 +69,7 @@ def policy_suggest(runs: tuple[str, ...]) -> int:
     about = [(project.source_of(name), project.folder(name), f"runs/{name}") for name in names]
     draft = suggest(questions_of(*it)[:2] for it in about)
     say(f"# drafted from {count(len(names), 'recorded run')}: {', '.join(names)}")
-    click.echo(_as_yaml(draft.data), nl=False)
+    click.echo(as_yaml(draft.data), nl=False)
     failed = [name for source, folder, name in about if what_if(source, folder, name, draft) is not None]
     for name in failed:
         say(f"{name}: goes another way under this draft", err=True)
@@ -100,13 +99,6 @@ def policy_coverage(files: tuple[Path, ...]) -> int:
         for change in found.unnoticed:
             kind = "wider" if change.is_wider else "tighter"
             say(f"# {kind}, and not noticed: {change.place}: {change.words}")
-            click.echo(_as_yaml([change.test]), nl=False)
+            click.echo(as_yaml([change.test]), nl=False)
             code = FAILED
     return code
-
-
-def _as_yaml(data: Any) -> str:
-    import yaml
-
-    # a text of several lines would be none that our own reader takes
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1_000_000)
