@@ -152,7 +152,10 @@ class Networks(Leaf[UrlPoint]):
                 yield cidr, UrlPoint(_EXAMPLE, "", address) if is_shown else None
 
     def plus(self, point: UrlPoint) -> Networks | None:
-        larger = Networks([*self.cidrs, f"{point.address}/{128 if ':' in point.address else 32}"])
+        try:
+            larger = Networks([*self.cidrs, f"{point.address}/{128 if ':' in point.address else 32}"])
+        except Malformed:  # no address, or one with a zone
+            return None
         return larger if larger.allows(point) else None
 
     def others(self) -> Iterator[tuple[str, Networks]]:
