@@ -21,7 +21,7 @@ from tachograph.review.edit import LeastEdit, least_edit, with_leaf
 from tachograph.review.replays import questions_of, what_if
 from tachograph.review.suggest import suggest
 from tachograph.runtime.policy.gate import GATE_ERROR, Gate
-from tachograph.runtime.policy.leaf import Leaf, Question, Unreadable, Verdict
+from tachograph.runtime.policy.leaf import Leaf, Question, Step, Unreadable, Verdict
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.policy.sections import PolicyFile
 from tachograph.runtime.tools.contract import Tool
@@ -334,3 +334,10 @@ def test_what_no_test_notices_comes_with_one_that_does(
 )
 def test_what_is_printed_as_yaml_is_read_as_the_same(value: Any) -> None:
     assert parse("yaml", as_yaml([value, {"twice": value}])) == [value, {"twice": value}]
+
+
+def test_a_draft_never_allows_more_than_the_policy_of_the_runs() -> None:
+    policy = Policy.from_dict(merged(BASE, {"loop_budget": {"max_attempts": 1}}))
+    gate = Gate(policy)
+    draft = suggest([(gate, [Question(Step())])])
+    assert wider(gate, Gate(draft), {}) == []
