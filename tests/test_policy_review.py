@@ -20,6 +20,7 @@ from tachograph.review.compare import diff, gates, wider
 from tachograph.review.edit import LeastEdit, least_edit, with_leaf
 from tachograph.review.replays import questions_of, what_if
 from tachograph.review.suggest import suggest
+from tachograph.runtime.log.events import Call
 from tachograph.runtime.policy.gate import GATE_ERROR, Gate
 from tachograph.runtime.policy.leaf import Leaf, Question, Step, Unreadable, Verdict
 from tachograph.runtime.policy.policy import Policy
@@ -341,3 +342,19 @@ def test_a_draft_never_allows_more_than_the_policy_of_the_runs() -> None:
     gate = Gate(policy)
     draft = suggest([(gate, [Question(Step())])])
     assert wider(gate, Gate(draft), {}) == []
+
+
+@pytest.mark.parametrize("own", [{}, {"methods": ["POST"]}])
+def test_a_draft_has_no_method_that_the_policy_of_the_runs_lacks(own: dict[str, Any]) -> None:
+    methods = ["POST"] if not own else ["GET", "POST"]
+    api = {"url_allowlist": [{"url": "https://h.test/", "methods": methods}], "tools": {"get": own}}
+    url = {"type": "string", "x-resource": "url"}
+    fields = {"type": "object", "additionalProperties": False, "properties": {"x": url}}
+    gate = Gate(
+        Policy.from_dict(merged(BASE, api)),
+        [Tool("get", "", fields, fields, "external", lambda arguments, io: {})],
+    )
+    question = Question(Call("c", "get", {"x": "https://h.test/"}), "get")
+    draft = suggest([(gate, [question])])
+    assert Gate(draft, gate.tools.values()).ask(question).decision == "allow"
+    assert wider(*gates(gate.policy, draft, dict(gate.tools)), {}) == []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from ..fail.errors import InputError
 from ..runtime.formats.json_pointer import get
+from ..runtime.log.events import Call, Reach
 from ..runtime.policy.gate import GATE_ERROR, Gate
 from ..runtime.policy.leaf import Question
 from ..runtime.policy.policy import Policy
 from ..runtime.policy.sections import PolicyFile
+from ..runtime.resources.http_methods import METHODS
 from .edit import least_edit
 
 # what gives permissions begins empty, and what narrows them, or decides no call, stays as it is
@@ -43,12 +46,25 @@ def suggest(asked: Iterable[tuple[Gate, Iterable[Question]]]) -> Policy:
         for question in questions:
             verdict = gate.ask(question)
             denied_by = verdict.rule if verdict.decision == "deny" else ""
-            if denied_by != GATE_ERROR:
-                drafted = least_edit(drafted, question, denied_by).gate
+            if denied_by == GATE_ERROR:
+                continue
+            for each in (*_requests(gate, question, denied_by), question):
+                drafted = least_edit(drafted, each, denied_by).gate
         draft = drafted.policy
     if draft is None:
         raise InputError("there is no run to draft a policy from", remedy="name a recorded run")
     return _without_what_is_empty(draft)
+
+
+def _requests(gate: Gate, question: Question, denied_by: str) -> Iterator[Question]:
+    """Yield for each URL of a call a request that the gate allows: the call does not say with which method."""
+    call, tool = question.about, gate.tool_of(question)
+    if tool is None or not isinstance(call, Call) or denied_by in ("tool_registry", "url_allowlist"):
+        return
+    for kind, url in (it for place in tool.places for it in place.find(call.arguments)):
+        if kind == "url":
+            requests = (Question(Reach(url, method), tool.name) for method in METHODS)
+            yield from islice((it for it in requests if gate.ask(it).decision == "allow"), 1)
 
 
 def _emptied(policy: Policy) -> Policy:
