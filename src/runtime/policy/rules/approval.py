@@ -105,7 +105,8 @@ class ApprovalRule(Rule):
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[CallPoint]]]:
         name = tool.name if tool else ""
         (place, _), asked = self.leaves(policy, name)
-        return [(place, Unattended({name} & {*policy.unattended.required_for})), asked]
+        is_asked = name in policy.unattended.required_for
+        return [(place, Unattended([name] if is_asked else [])), asked]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[CallPoint]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:

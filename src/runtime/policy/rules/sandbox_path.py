@@ -67,7 +67,7 @@ class Mounts(Leaf[PathPoint]):
 
     def meet(self, own: Mounts) -> Mounts:
         """Return what it allows of the mounts that a tool may use."""
-        return Mounts({name: mode for name, mode in self.modes.items() if name in own.modes})
+        return Mounts({name: self.modes[name] for name in own.modes if name in self.modes})
 
     def others(self) -> Iterator[tuple[str, Mounts]]:
         for mount, mode in self.modes.items():

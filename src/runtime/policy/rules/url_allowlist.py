@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...formats.escape import quote_untrusted
@@ -138,7 +140,7 @@ class Networks(Leaf[UrlPoint]):
     """
 
     def __init__(self, cidrs: Iterable[str] = ()) -> None:
-        self.cidrs = tuple(cidrs)
+        self.cidrs = (*dict.fromkeys(cidrs),)
         self._table = NetworkTable(self.cidrs)
 
     def allows(self, point: UrlPoint) -> bool:
@@ -263,7 +265,7 @@ class UrlAllowlistRule(Rule):
         targets = [(point.target.url, point.method)]
         if point.address:  # of whichever host
             entries = reached(sample.policy, sample.tool.name).entries.values()
-            targets = [(entry.target.url, min(methods)) for entry, methods in entries][:1]
+            targets = [(entry.target.url, min(methods)) for entry, methods in islice(entries, 1)]
         for url, method in targets:
             yield Question(Reach(url, method, point.address), sample.tool.name)
 
@@ -273,7 +275,12 @@ def reached(policy: Policy, tool: str) -> Urls:
     rules, urls = policy.tool_rules(tool), policy.urls
     if rules.urls is None and rules.methods is None:
         return urls
-    return urls.meet(rules.urls or urls, METHODS if rules.methods is None else rules.methods.methods)
+    return _met(urls, rules.urls or urls, METHODS if rules.methods is None else (*rules.methods.methods,))
+
+
+@lru_cache(maxsize=64)  # asked of many tools that are narrowed alike, and of many networks
+def _met(urls: Urls, own: Urls, methods: tuple[str, ...]) -> Urls:
+    return urls.meet(own, methods)
 
 
 def _point(text: str, method: str = "", address: str = "") -> UrlPoint | Unreadable:
