@@ -166,6 +166,16 @@ def test_no_schema_of_a_tool_hinders_a_comparison(schema: Any) -> None:
     assert "/redact/reveal_to/get" in {it.place for it in told}
 
 
+def test_an_example_does_not_rest_on_a_default_that_is_denied() -> None:
+    of_x = {"type": "integer", "default": 2}
+    fields = {"type": "object", "additionalProperties": False, "properties": {"x": of_x}}
+    tool = Tool("get", "", fields, fields, "pure", lambda arguments, io: arguments)
+    old = merged(BASE, {"tools": {"get": {"arguments": {"/x": {"maximum": 1}}}}})
+    new = merged(old, {"cycle_detection": {"max_repeats": 3}, "tool_registry": {"allowed": ["get"]}})
+    (change, *_) = diff(Policy.from_dict(old), Policy.from_dict(new), {"get": tool}, {})
+    assert change.example is not None and change.example.now.decision == "allow"
+
+
 def denied_in(source: Any, folder: Path) -> Iterator[tuple[Gate, Question]]:
     """Yield what the gate of a recorded run denies."""
     gate, questions, _ = questions_of(source, folder, str(folder))

@@ -48,7 +48,8 @@ def _arguments(gate: Gate, tool: Tool) -> dict[str, Any]:
         fitting = (
             it
             for it in chain([arguments], changed)
-            if validator.first_mismatch(it) is None and all(leaf.wrong(it) != pointer for leaf in leaves)
+            if validator.first_mismatch(it) is None
+            and all(leaf.wrong(tool.filled(it)) != pointer for leaf in leaves)
         )
         arguments = next(fitting, arguments)
     return arguments
