@@ -20,7 +20,7 @@ from tachograph.review.compare import diff, gates, wider
 from tachograph.review.edit import LeastEdit, least_edit, with_leaf
 from tachograph.review.replays import questions_of, what_if
 from tachograph.review.suggest import suggest
-from tachograph.runtime.log.events import Call
+from tachograph.runtime.log.events import Call, Reach
 from tachograph.runtime.policy.gate import GATE_ERROR, Gate
 from tachograph.runtime.policy.leaf import Leaf, Question, Step, Unreadable, Verdict
 from tachograph.runtime.policy.policy import Policy
@@ -368,3 +368,21 @@ def test_a_draft_has_no_method_that_the_policy_of_the_runs_lacks(own: dict[str, 
     draft = suggest([(gate, [question])])
     assert Gate(draft, gate.tools.values()).ask(question).decision == "allow"
     assert wider(*gates(gate.policy, draft, dict(gate.tools)), {}) == []
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        Reach("https://h.test/a/../b"),
+        Reach("https://h.test/a;b"),
+        Reach("https://h.test/", "GET", "64:ff9b::a00:1"),
+    ],
+    ids=str,
+)
+def test_a_draft_takes_from_the_policy_what_no_least_edit_allows(reach: Reach) -> None:
+    policy = Policy.from_dict(merged(BASE, {"private_networks": ["10.0.0.0/8"]}))
+    gate = gates(policy, policy, {})[0]
+    question = Question(reach, "get")
+    draft = Gate(suggest([(gate, [question])]), gate.tools.values())
+    assert gate.ask(question).decision == draft.ask(question).decision == "allow"
+    assert wider(gate, draft, {}) == []

@@ -15,7 +15,7 @@ from ..runtime.policy.leaf import Question
 from ..runtime.policy.policy import Policy
 from ..runtime.policy.sections import PolicyFile
 from ..runtime.resources.http_methods import METHODS
-from .edit import least_edit
+from .edit import least_edit, with_leaf
 
 # what gives permissions begins empty, and what narrows them, or decides no call, stays as it is
 _EMPTIED: Final = (
@@ -49,11 +49,24 @@ def suggest(asked: Iterable[tuple[Gate, Iterable[Question]]]) -> Policy:
             if denied_by == GATE_ERROR:
                 continue
             for each in (*_requests(gate, question, denied_by), question):
-                drafted = least_edit(drafted, each, denied_by).gate
+                drafted = _larger(drafted, gate.policy, each, denied_by)
         draft = drafted.policy
     if draft is None:
         raise InputError("there is no run to draft a policy from", remedy="name a recorded run")
     return _without_what_is_empty(draft)
+
+
+def _larger(drafted: Gate, policy: Policy, question: Question, denied_by: str) -> Gate:
+    """Return the gate of a draft with the least edit for a question, or with what a policy says where there is none."""
+    least = least_edit(drafted, question, denied_by)
+    while least.refused is not None:  # such as a path that nothing but an entry for its whole host covers
+        place = least.refused.pointer
+        leaf = dict(least.refused.rule.leaves(policy, question.tool))[place]
+        larger = Gate(with_leaf(least.gate.policy, place, leaf), drafted.tools.values())
+        if larger.policy.version == least.gate.policy.version:
+            break
+        least = least_edit(larger, question, denied_by)
+    return least.gate
 
 
 def _requests(gate: Gate, question: Question, denied_by: str) -> Iterator[Question]:
