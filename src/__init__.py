@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
     from .runtime.models.providers import model_of as model_of
+    from .runtime.models.pydantic_ai import PydanticAiModel as PydanticAiModel
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
     from .runtime.models.types import Piece as Piece
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .runtime.tools.contract import Tool as Tool
     from .runtime.tools.functions import Context as Context
     from .runtime.tools.functions import tool as tool
+    from .runtime.tools.langchain import from_langchain as from_langchain
     from .runtime.world.people import Answer as Answer
     from .runtime.world.people_in_folder import FolderApproval as FolderApproval
     from .tracing.live_export import LiveExport as LiveExport
@@ -43,6 +45,8 @@ _PLACES = {
     "LLMOutput": "runtime.models.types",
     "Piece": "runtime.models.types",
     "model_of": "runtime.models.providers",
+    "PydanticAiModel": "runtime.models.pydantic_ai",
+    "from_langchain": "runtime.tools.langchain",
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",

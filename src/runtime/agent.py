@@ -25,6 +25,7 @@ from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
 from .schema.answer_type import AnswerType
 from .tools.contract import Tool
+from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
 from .tools.project_modules import modules_behind
 from .world.people import Approve
@@ -139,6 +140,7 @@ class Agent:
         self.modules: dict[str, dict[str, str]] = {}
         self._root = Path(root)
         given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
+        given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
             what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")

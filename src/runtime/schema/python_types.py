@@ -93,6 +93,13 @@ def result_schema(kind: Any, mode: Mode, problems: list[str]) -> tuple[dict[str,
     return result | ({"$defs": definitions} if definitions else {}), False
 
 
+def closed_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object of others in which no object has properties that are not named."""
+    found: dict[str, Any] = {}
+    closed = {"type": "object", "properties": {}, **_closed(schema, "validation", found)}
+    return {**closed, "additionalProperties": False} | ({"$defs": found} if found else {})
+
+
 def read_as(kind: Any, data: Any) -> Any:
     """Return plain data as a value of a type.
 
