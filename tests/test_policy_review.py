@@ -253,6 +253,7 @@ def test_the_least_edit_of_what_the_corpora_hold(monkeypatch: pytest.MonkeyPatch
 def project_of(tmp_path: Path) -> Path:
     for folder in ("policy", "tools", "data", "tasks", "runs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copy(ROOT / "mcp.lock", tmp_path)
     return tmp_path
 
 
