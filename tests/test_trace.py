@@ -251,7 +251,7 @@ def read_back(spans: list[Span]) -> None:
 def value_of(value: Any) -> Any:
     kind = value.WhichOneof("value")
     return (
-        [value_of(item) for item in value.array_value.values]
+        tuple(value_of(item) for item in value.array_value.values)
         if kind == "array_value"
         else getattr(value, kind)
     )

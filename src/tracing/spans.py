@@ -30,10 +30,10 @@ from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3
 
-Value = str | int | bool | list[str]
+Value = str | int | bool | tuple[str, ...]
 
 
-class Span(Struct):
+class Span(Struct, gc=False):
     """One span. Ids are lower-case hex, times nanoseconds since 1970; without `error_type` its status is unset."""
 
     name: str
@@ -101,13 +101,10 @@ class _Trace:
         self.spans: list[Span] = []
         self._head = head
         self._id = hashlib.sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
-        self._ids = {"": ""}  # span ids by address
+        self._root = self._span_id("run")
 
     def _span_id(self, at: str) -> str:
-        known = self._ids.get(at)
-        if known is None:
-            known = self._ids[at] = hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16]
-        return known
+        return hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16]
 
     def add(
         self,
@@ -119,38 +116,40 @@ class _Trace:
         *,
         kind: int = INTERNAL,
         error: str = "",
-    ) -> None:
+    ) -> str:
+        """Add a span at an address below another one, whose id is given. Returns its own id."""
         attributes["agent.run_id"] = self._head.run_id
         if error:
             attributes["error.type"] = error
-        own, above, began = self._span_id(at), self._span_id(parent), self._head.began
-        times_ns = began + times[0], began + times[1]
-        self.spans.append(Span(name, self._id, own, above, kind, *times_ns, attributes, error))
+        own, began = self._span_id(at), self._head.began
+        begun, ended = began + times[0], began + times[1]
+        self.spans.append(Span(name, self._id, own, parent, kind, begun, ended, attributes, error))
+        return own
 
     def add_step(self, step: StepView) -> None:
-        at = str(step.number)
         attributes: dict[str, Value] = {"agent.step_index": step.number, "openinference.span.kind": "CHAIN"}
         if step.mode:
             attributes["agent.failure_mode"] = step.mode
         error = step.mode if step.mode in BROKEN else ""
-        self.add("agent_step", at, "run", (step.begun, step.ended), attributes, error=error)
+        times = (step.begun, step.ended)
+        own = self.add("agent_step", str(step.number), self._root, times, attributes, error=error)
         if step.refused is not None:
-            self._add_decision(step.refused, at, "step", step.begun)
+            self._add_decision(step.refused, own, "step", step.begun)
         if step.asked:
-            self._add_model(step)
+            self._add_model(step, own)
         for call in step.calls:
             for decided, time in call.earlier:
-                self._add_decision(decided, at, "proposal", time, call)
+                self._add_decision(decided, own, "proposal", time, call)
             if call.decided is not None:
-                self._add_decision(call.decided, at, "proposal", call.decided_at, call)
+                self._add_decision(call.decided, own, "proposal", call.decided_at, call)
             if call.again is not None:
-                self._add_decision(call.again, at, "proposal", call.answered_at, call)
+                self._add_decision(call.again, own, "proposal", call.answered_at, call)
         for call in step.calls:
             if call.attempts:
-                self._add_call(call, at)
+                self._add_call(call, own)
 
-    def _add_model(self, step: StepView) -> None:
-        model, reply, at = self._head.model, step.reply, f"{step.number}.m"
+    def _add_model(self, step: StepView, parent: str) -> None:
+        model, reply = self._head.model, step.reply
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": model.provider,
@@ -162,16 +161,16 @@ class _Trace:
             attributes["gen_ai.usage.input_tokens"] = reply.usage.input_tokens
             attributes["gen_ai.usage.output_tokens"] = reply.usage.output_tokens
             if reply.finish:
-                attributes["gen_ai.response.finish_reasons"] = [reply.finish]
+                attributes["gen_ai.response.finish_reasons"] = (reply.finish,)
             if reply.model:
                 attributes["gen_ai.response.model"] = reply.model
         error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
         kind = CLIENT if model.path == "live" else INTERNAL
         times = (step.asked[0].begun, step.asked[-1].over)
-        self.add("llm_call", at, str(step.number), times, attributes, kind=kind, error=error)
+        own = self.add("llm_call", f"{step.number}.m", parent, times, attributes, kind=kind, error=error)
         if len(step.asked) > 1:
             for attempt in step.asked:
-                self._add_attempt(attempt, at)
+                self._add_attempt(attempt, own)
 
     def _add_decision(
         self, decided: Decided, parent: str, phase: str, time: int, call: CallView | None = None
@@ -194,36 +193,38 @@ class _Trace:
             end = call.answered_at
         self.add("policy_check", decided.at, parent, (time, end), attributes)
 
-    def _add_call(self, call: CallView, step: str) -> None:
-        last = call.attempts[-1]
+    def _add_call(self, call: CallView, parent: str) -> None:
+        last, status = call.attempts[-1], call.status
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.call.name,
             "gen_ai.tool.call.id": call.call.id,
             "agent.tool_name": call.call.name,
-            "agent.tool.status": call.status,
+            "agent.tool.status": status,
             "openinference.span.kind": "TOOL",
         }
-        error = _error_of(last.outcome, "tool_output_invalid") if call.status == "failed" else ""
+        error = _error_of(last.outcome, "tool_output_invalid") if status == "failed" else ""
         if error and error != "tool_output_invalid":
             attributes["agent.tool.exception_class"] = error
         times = (call.attempts[0].begun, last.over)
-        self.add("tool_call", call.at, step, times, attributes, error=error)
+        own = self.add("tool_call", call.at, parent, times, attributes, error=error)
         for attempt in call.attempts:
-            self._add_attempt(attempt, call.at)
+            attempted = self._add_attempt(attempt, own)
             if attempt.late is not None:
                 # the facts are counted from 1, and the result comes after all of them
                 facts = len(getattr(attempt.outcome, "met", ()))
                 is_of_fact = int(attempt.late.at.rpartition(".d")[2]) <= facts
-                parent = attempt.at if is_of_fact else call.at
-                self._add_decision(attempt.late, parent, "execution", attempt.ended, call)
+                above = attempted if is_of_fact else own
+                self._add_decision(attempt.late, above, "execution", attempt.ended, call)
 
-    def _add_attempt(self, attempt: AttemptView, parent: str) -> None:
+    def _add_attempt(self, attempt: AttemptView, parent: str) -> str:
+        result = attempt.result
         attributes: dict[str, Value] = {
             "agent.retry.attempt": attempt.number,
-            "agent.retry.outcome": attempt.result,
+            "agent.retry.outcome": result,
             "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
-        is_error = attempt.result in ("transient_failure", "exhausted", "failed")
+        is_error = result in ("transient_failure", "exhausted", "failed")
         error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
-        self.add("retry_attempt", attempt.at, parent, (attempt.begun, attempt.ended), attributes, error=error)
+        times = (attempt.begun, attempt.ended)
+        return self.add("retry_attempt", attempt.at, parent, times, attributes, error=error)
