@@ -26,7 +26,7 @@ AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "
 CallStatus = Literal["ok", "denied", "cancelled", "failed"]
 
 
-class AttemptView(msgspec.Struct):
+class AttemptView(msgspec.Struct, gc=False):
     """One attempt of a call, or to ask the model. Times are nanoseconds since the beginning of the run.
 
     Attributes:
@@ -51,16 +51,16 @@ class AttemptView(msgspec.Struct):
     def result(self) -> AttemptResult:
         """What it came to."""
         outcome = self.outcome
-        if isinstance(outcome, Stopped):
+        if type(outcome) is Stopped:
             return "cancelled"
         if self.late is not None:
             return "denied"
-        if isinstance(outcome, Failed):
+        if type(outcome) is Failed:
             if self.wait is not None:
                 return "transient_failure"
             gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and self.number > 1)
             return "exhausted" if gave_up else "failed"
-        return "failed" if isinstance(outcome, ModelReplied) and outcome.problem else "success"
+        return "failed" if type(outcome) is ModelReplied and outcome.problem else "success"
 
     @property
     def over(self) -> int:
@@ -68,7 +68,7 @@ class AttemptView(msgspec.Struct):
         return self.ended + (0 if self.wait is None else self.wait.took)
 
 
-class CallView(msgspec.Struct):
+class CallView(msgspec.Struct, gc=False):
     """A call that the model proposed.
 
     Attributes:
@@ -101,9 +101,10 @@ class CallView(msgspec.Struct):
         last = self.attempts[-1]
         if last.wait is not None:
             return "cancelled"  # a wait that no attempt follows was stopped
-        if last.result == "success":
+        result = last.result
+        if result == "success":
             return "ok"
-        return last.result if last.result in ("denied", "cancelled") else "failed"
+        return result if result in ("denied", "cancelled") else "failed"
 
     @property
     def is_allowed(self) -> bool:
@@ -124,7 +125,7 @@ class CallView(msgspec.Struct):
         return self.attempts[-1].late if self.attempts else None
 
 
-class StepView(msgspec.Struct):
+class StepView(msgspec.Struct, gc=False):
     """A step.
 
     Attributes:
@@ -149,17 +150,17 @@ class StepView(msgspec.Struct):
     def reply(self) -> ModelReplied | None:
         """The reply of the model."""
         last = self.asked[-1].outcome if self.asked else None
-        return last if isinstance(last, ModelReplied) else None
+        return last if type(last) is ModelReplied else None
 
 
 def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
     """Yield each line with the nanoseconds from the beginning of the run to it."""
     now = base = 0
     for event in events:
-        if isinstance(event, Outcome | Entered):
-            now = base + event.t
-        elif isinstance(event, StepEnded):
+        if type(event) is StepEnded:
             base = now
+        elif isinstance(event, Outcome | Entered):
+            now = base + event.t
         yield event, now
 
 
@@ -174,29 +175,30 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             continue
         if not steps or steps[-1].number != int(number):
             steps.append(StepView(int(number), steps[-1].ended if steps else 0))
-        step, steps[-1].ended = steps[-1], now
+        step = steps[-1]
+        step.ended = now
         above, _, last = event.at.rpartition(".")
-        if isinstance(event, StepEnded):
+        if type(event) is StepEnded:
             step.mode = event.mode
-        elif isinstance(event, Outcome) and last == "w":
+        elif last == "w" and isinstance(event, Outcome):
             attempts[above].wait = event
-        elif isinstance(event, Stopped) and (event.at in calls or last == "p"):
+        elif type(event) is Stopped and (event.at in calls or last == "p"):
             calls[above if last == "p" else event.at].stopped = event
         elif last.startswith("k"):  # a hook
-            if isinstance(event, HookAnswered) and event.answer and "arguments" in event.answer:
+            if type(event) is HookAnswered and event.answer and "arguments" in event.answer:
                 view = calls[above]
                 view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
-        elif isinstance(event, Answered):
+        elif type(event) is Answered:
             calls[above].answered, calls[above].answered_at = event, now
         elif isinstance(event, Outcome):
             count = int(last.lstrip("im"))
             attempt = attempts[event.at] = AttemptView(event.at, count, event, now - event.took, now)
             (calls[above].attempts if above in calls else step.asked).append(attempt)
-            for n, call in enumerate(event.calls if isinstance(event, ModelReplied) else ()):
+            for n, call in enumerate(event.calls if type(event) is ModelReplied else ()):
                 view = CallView(f"{number}.c{n}", call)
                 calls[view.at] = view
                 step.calls.append(view)
-        elif isinstance(event, Decided):
+        elif type(event) is Decided:
             if above in attempts:
                 attempts[above].late = event
             elif above in calls and calls[above].answered is not None:
