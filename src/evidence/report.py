@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
@@ -42,6 +43,7 @@ def _as_code(place: str) -> str:
     return code_span(place, 200)
 
 
+@lru_cache(maxsize=256)  # most calls of a run are allowed by the same entry
 def _to_file(place: str) -> str:
     """Return an entry of a policy or a tool as a link to its file, relative to the folder `runs/KIND/NAME/`."""
     file, mark, _ = place.partition("#")
@@ -100,8 +102,9 @@ def _rows(step: StepView, link: Link) -> list[str]:
     if step.refused is not None:
         return [_row(step, "*refused before the model was asked*", step.refused, "", link=link)]
     calls = [_call_row(step, call, link) for call in step.calls]
-    if step.reply is None or step.reply.problem:
-        problem = "" if step.reply is None else f": {escape_markdown(step.reply.problem)}"
+    reply = step.reply
+    if reply is None or reply.problem:
+        problem = "" if reply is None else f": {escape_markdown(reply.problem)}"
         return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked))), *calls]
     return calls or [_row(step, "*answer*" if _has_answer(step) else "*no answer*", None, "")]
 
@@ -176,13 +179,12 @@ def _denials(steps: Sequence[StepView], link: Link) -> list[str]:
 
 
 def _failures(step: StepView) -> list[str]:
-    lines = [_failure(step, "the model", attempt) for attempt in step.asked]
-    for call in step.calls:
-        lines += [_failure(step, code_span(call.call.name, 64), attempt) for attempt in call.attempts]
+    lines = [_failure(step, None, attempt) for attempt in step.asked]
+    lines += [_failure(step, call, attempt) for call in step.calls for attempt in call.attempts]
     return [line for line in lines if line]
 
 
-def _failure(step: StepView, who: str, attempt: AttemptView) -> str:
+def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str:
     outcome = attempt.outcome
     if isinstance(outcome, ModelReplied) and outcome.problem:
         what = escape_markdown(outcome.problem, 200)
@@ -193,6 +195,7 @@ def _failure(step: StepView, who: str, attempt: AttemptView) -> str:
         what = f"{outcome.why}, and nobody knows what it did"
     else:
         return ""
+    who = "the model" if call is None else code_span(call.call.name, 64)
     return f"- Step {step.number}, {who}, attempt {attempt.number}: {what}."
 
 

@@ -7,6 +7,7 @@ happening that the table does not hold is a mistake of ours and raises KeyError.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 from msgspec import Struct
@@ -240,6 +241,7 @@ def key_of(happening: Happening) -> str:
     return "on_failure" if type(happening) is GaveUp else "on_deny"
 
 
+@cache
 def classify(happening: Happening, on_deny: str, on_failure: str = "terminate") -> Classification:
     """Return the mode and ending of a happening.
 
