@@ -213,10 +213,10 @@ class Driver:
             if self._world is not None and not self._settled.keys() >= {*self.journal.doubts}:
                 raise InDoubt(self.journal.doubts)  # before anything else is begun
             while not root.is_over:
-                if self._ready:
-                    await self._advance(*self._ready.popleft())
-                else:
+                if not self._ready:
                     await self._next()
+                elif (begun := self._advance(*self._ready.popleft())) is not None:
+                    await self._start(begun)
             if self.journal.next is not None:
                 raise Diverged(self.journal.next, None)
             return root.result
@@ -230,8 +230,8 @@ class Driver:
         self._ready.append((branch, None))
         return branch
 
-    async def _advance(self, branch: Branch, value: Any) -> None:
-        """Let a branch go on until it waits or ends."""
+    def _advance(self, branch: Branch, value: Any) -> Pending | None:
+        """Let a branch go on until it waits or ends. Returns the effect that it waits for, if there is one to begin."""
         try:
             awaited = branch.coroutine.send(value)
         except StopIteration as end:
@@ -239,25 +239,28 @@ class Driver:
             del self._branches[branch]
             self._ready.extend((waiting, None) for waiting in branch.waiting)
         else:
-            if isinstance(awaited, Branch):
-                awaited.waiting.append(branch)
-            else:
-                await self._begin(branch, *awaited)
+            if not isinstance(awaited, Branch):
+                return self._begin(branch, *awaited)
+            awaited.waiting.append(branch)
+        return None
 
-    async def _begin(self, branch: Branch, at: str, effect: Effect) -> None:
+    def _begin(self, branch: Branch, at: str, effect: Effect) -> Pending | None:
         self._begun += 1
         begun = self._world.clock(self.now) if self._is_live and self._world is not None else self.now
         pending = Pending(at, effect, self.base, begun, self._begun, branch)
         if (why := self.stop_of(at)) is not None:
             self._end(pending, Stopped(at=at, t=self.now - pending.base, why=why))
-            return
+            return None
         self._under_way[at] = pending
         if effect.is_once:
             self.journal.append(ToolStarted(at=f"{at}.s"))
-        if self._is_live and self._world is not None:
-            if effect.is_once:
-                await self._world.sync(self.journal)
-            await self._world.start(pending)
+        return pending if self._is_live else None
+
+    async def _start(self, pending: Pending) -> None:
+        assert self._world is not None
+        if pending.effect.is_once:
+            await self._world.sync(self.journal)
+        await self._world.start(pending)
 
     def _end(self, pending: Pending, outcome: Outcome) -> None:
         self._under_way.pop(pending.at, None)
