@@ -104,13 +104,10 @@ class InputLog:
         with self._lock:
             if self.inputs.get(path) == sha256:
                 return
-            end = os.fstat(self._fd).st_size
-            try:
-                if os.write(self._fd, line) != len(line):
-                    raise OSError(errno.ENOSPC, "a line was written in part")
-            except OSError:
-                os.ftruncate(self._fd, end)  # other threads may still write
-                raise
+            written = os.write(self._fd, line)
+            if written != len(line):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)  # other threads may still write
+                raise OSError(errno.ENOSPC, "a line was written in part")
             self.inputs[path] = sha256
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -81,7 +81,8 @@ class ToolIO:
         self.storage_error: OSError | None = None
         self.broken: BaseException | None = None
         self._workspace, self._tool, self._decide = workspace, tool, decide
-        self._lock = threading.RLock()  # held while a fact is decided or a file is worked on
+        # held while a file is worked on, so that the attempt does not end between a decision and what follows from it
+        self._lock = threading.RLock()
         self._is_closed = False
         self._connections: list[socket.socket] = []
 
@@ -111,7 +112,8 @@ class ToolIO:
 
     def read(self, path: str) -> str:
         """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
-        with self._using("read"):
+        with self._lock:
+            self._check("read")
             root, mount, parts = self._resolved(path, "read")
             try:
                 data = read_file(root, parts)
@@ -122,7 +124,8 @@ class ToolIO:
 
     def write(self, path: str, text: str) -> None:
         """Replace a file `mount/...` as a whole; folders on the way are made."""
-        with self._using("write"):
+        with self._lock:
+            self._check("write")
             root, _, parts = self._resolved(path, "write")
             data = text.encode()
             if len(data) > MAX_FILE_BYTES:
@@ -142,7 +145,8 @@ class ToolIO:
 
         What a read refuses is left out (links, special files, names that no path can have).
         """
-        with self._using("list"):
+        with self._lock:
+            self._check("list")
             root, name, parts = self._resolved(f"{mount}/-" if isinstance(mount, str) else mount, "read")
             if parts != ("-",):
                 raise ValueError("a listing takes the name of a mount")
@@ -176,7 +180,8 @@ class ToolIO:
         """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
         deadline = later(HTTP_S)
         for hop in range(MAX_HOPS + 1):
-            with self._using("get"):
+            with self._lock:
+                self._check("get")
                 if not isinstance(url, str):
                     raise TypeError("a URL is a string")
                 self._ask(Reach(url, hop=hop), keep=hop > 0)
@@ -201,7 +206,8 @@ class ToolIO:
 
         def decide_address(address: str) -> bool:
             try:
-                with self._using("get"):
+                with self._lock:
+                    self._check("get")
                     self._ask(Reach(target.url, address=address, hop=hop))
             except PermissionError:
                 return False
@@ -225,21 +231,19 @@ class ToolIO:
 
     # ---- decisions ---------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _using(self, method: str) -> Iterator[None]:
-        with self._lock:  # the attempt does not end between a decision and what follows from it
-            if self._is_closed:
-                warn("io.%s was called after the end of its attempt and did nothing", method)
-                raise PermissionError("the attempt is over")
-            if self.denied:
-                raise PermissionError("denied before")
-            if method not in self._tool.uses:
-                self.undeclared = self.undeclared or method
-            if self.undeclared:
-                raise PermissionError("not covered by the tool's effect kind")
-            if self.broken is not None:
-                raise self.broken
-            yield
+    def _check(self, method: str) -> None:
+        """Raise where nothing may be done; the lock is held until what is done is over."""
+        if self._is_closed:
+            warn("io.%s was called after the end of its attempt and did nothing", method)
+            raise PermissionError("the attempt is over")
+        if self.denied:
+            raise PermissionError("denied before")
+        if method not in self._tool.uses:
+            self.undeclared = self.undeclared or method
+        if self.undeclared:
+            raise PermissionError("not covered by the tool's effect kind")
+        if self.broken is not None:
+            raise self.broken
 
     def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:
         """Let the gate decide a fact; keep a denial for the run, and raise it for the tool."""
