@@ -47,12 +47,13 @@ def as_json(value: Any, *, most: int | None = None) -> Any:
     Raises:
         NotJson: It is not JSON, or it is nested deeper than 128 levels or holds more than `most` values.
     """
-    left = [math.inf if most is None else most]
+    left = -1 if most is None else most
 
     def copy(value: Any, depth: int) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
+        nonlocal left
+        if left == 0:
             raise NotJson(f"more than {most:,} values")
+        left -= 1
         kind = type(value)
         if kind is str:
             return _text(value)
@@ -67,8 +68,6 @@ def as_json(value: Any, *, most: int | None = None) -> Any:
         if depth >= MAX_DEPTH:
             raise NotJson("nested too deeply")
         if kind is dict:
-            if not all(type(key) is str for key in value):
-                raise NotJson("a key that is no string")
             return {_text(key): copy(item, depth + 1) for key, item in value.items()}
         if kind is list or kind is tuple:
             return [copy(item, depth + 1) for item in value]
@@ -77,7 +76,9 @@ def as_json(value: Any, *, most: int | None = None) -> Any:
     return copy(value, 0)
 
 
-def _text(text: str) -> str:
+def _text(text: Any) -> str:
+    if type(text) is not str:
+        raise NotJson("a key that is no string")
     if not text.isascii():
         try:
             text.encode()

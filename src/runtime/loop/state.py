@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,15 +71,15 @@ class RunState:
         self.spec, self.driver = spec, driver
         self.gate = spec.gate
         self.window = Window()
-        self.used: Counter[str] = Counter()
+        self.used: defaultdict[str, int] = defaultdict(int)
         self.refused: dict[str, str] = {}
         self.mode: FailureMode | None = None
         self._key: tuple[Call, str] | None = None  # the last one that was asked for
         self._times: defaultdict[str, list[int]] = defaultdict(list)
-        self._repeats: Counter[str] = Counter()
-        self._decisions: Counter[str] = Counter()
+        self._repeats: defaultdict[str, int] = defaultdict(int)
+        self._decisions: defaultdict[str, int] = defaultdict(int)
         self._counted: set[str] = set()
-        self._results: Counter[tuple[str, str]] = Counter()
+        self._results: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def at(self, key: str) -> str:
         """Return an address in the step that is under way."""
@@ -91,7 +91,8 @@ class RunState:
 
     def note_verdict(self, at: str, verdict: Verdict) -> Decided:
         """Write what the gate said."""
-        decided = Decided(at=at, **verdict._asdict())
+        decision, rule, place, reason = verdict
+        decided = Decided(at=at, decision=decision, rule=rule, place=place, reason=reason)
         self.note(decided)
         return decided
 

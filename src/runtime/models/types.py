@@ -209,7 +209,10 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         raw = strict_json.as_json(output.raw)
     except NotJson as error:
         problem = problem or f"raw is no JSON: {error.reason}"
-    said = [text or "", answer or "", *(call_text(call) for call in calls)]
+
+    def said() -> int:
+        return sum(len(part.encode()) for part in (text or "", answer or "", *map(call_text, calls)))
+
     return ModelReplied(
         at=at,
         text=text or "",
@@ -217,7 +220,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         answer=answer,
         finish=next((reason for reason in FINISH_REASONS if reason == output.finish_reason), ""),
         model=clean_text(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
-        usage=_usage(output.usage, asked_bytes, sum(len(part.encode()) for part in said)),
+        usage=_usage(output.usage, lambda: asked_bytes, said),
         raw=raw,
         problem=problem,
     )
@@ -285,10 +288,10 @@ def _text(value: object) -> str | None:
     return None if value is None else clean_text(value)
 
 
-def _usage(usage: object, asked_bytes: int, said_bytes: int) -> Usage:
+def _usage(usage: object, asked: Callable[[], int], said: Callable[[], int]) -> Usage:
     """Return the tokens of a reply. A service that counts nothing reports zeros: bytes stand in, so budgets hold."""
     counts = []
-    for name, instead in (("input_tokens", asked_bytes), ("output_tokens", said_bytes)):
+    for name, instead in (("input_tokens", asked), ("output_tokens", said)):
         count = usage.get(name) if isinstance(usage, dict) else None
-        counts.append(min(count, MOST_TOKENS) if type(count) is int and count > 0 else -instead)
-    return Usage(abs(counts[0]), abs(counts[1]), any(count < 0 for count in counts))
+        counts.append(min(count, MOST_TOKENS) if type(count) is int and count > 0 else -instead())
+    return Usage(abs(counts[0]), abs(counts[1]), min(counts) < 0)

@@ -19,7 +19,7 @@ from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
-from ..models.types import Model
+from ..models.types import LLMOutput, Model
 from .perform import Fault, Performer
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Virtual(Performer):
     ) -> Any:
         """Call foreign code in this very thread; what it returns to be awaited gets an event loop of its own."""
         result = function(*arguments) if timeout_s is None else _in_time(function, arguments, timeout_s)
-        if not inspect.isawaitable(result):
+        if type(result) in (dict, LLMOutput) or not inspect.isawaitable(result):  # most are no question
             return result
         import asyncio  # slow to import, and few scripted runs come here
 
