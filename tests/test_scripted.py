@@ -53,7 +53,7 @@ def test_a_turn_says_calls_and_answers() -> None:
     script = Script(turns)
     assert script.name == ModelName("stub", "script", "stub")
     one, two, three = (script(asked(step)) for step in (1, 2, 3))
-    calls = [ToolCall("search", '{"query":"x","top_k":2}'), ToolCall("noop", "{}")]
+    calls = [ToolCall("search", {"query": "x", "top_k": 2}), ToolCall("noop", {})]
     assert one == LLMOutput(text="let me see", tool_calls=calls, finish_reason="tool_calls", model="stub")
     assert two.tool_calls == [ToolCall("read", "{not json")]
     assert two.usage == {"input_tokens": 1, "output_tokens": 2}
@@ -88,8 +88,7 @@ def test_pointers_stand_anywhere_in_arguments() -> None:
         "whole": {"$result": 1},
     }
     (call,) = Script([{"calls": [{"tool": "t", "arguments": arguments}]}])(asked()).tool_calls
-    assert isinstance(call.arguments, str)
-    assert json.loads(call.arguments) == {
+    assert call.arguments == {
         "id": "op-a3", "deep": [{"all": {"id": "op-b1", "n": None}}], "text": "corpus/op-a3.md", "nested": "abc7",
         "whole": "plain text",
     }  # fmt: skip
@@ -197,4 +196,4 @@ def test_a_pointer_finds_or_is_refused(pointer: str, number: int) -> None:
     except TaskError as error:
         assert error.remedy
     else:
-        assert isinstance(found.tool_calls[0].arguments, str)
+        assert isinstance(found.tool_calls[0].arguments, dict)

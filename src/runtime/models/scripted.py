@@ -77,7 +77,9 @@ class Script:
                 calls.append(ToolCall(call["tool"], call["arguments_text"]))
             else:
                 arguments = self._fill(call.get("arguments", {}), model_input, f"{where}/calls/{i}/arguments")
-                calls.append(ToolCall(call["tool"], strict_json.canonical(arguments).decode()))
+                if not isinstance(arguments, dict):
+                    arguments = strict_json.canonical(arguments).decode()
+                calls.append(ToolCall(call["tool"], arguments))
         answer = turn.get("answer")
         if answer is not None:
             answer = self._fill(answer, model_input, f"{where}/answer")
