@@ -7,7 +7,7 @@ Messages are plain dicts: `{"role": "user", "content"}`, `{"role": "assistant", 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, overload, runtime_checkable
 
 import msgspec
@@ -61,14 +61,17 @@ class Messages(Sequence[Message]):
         size: Bytes of all messages as JSON.
     """
 
-    __slots__ = ("_texts", "size")
+    __slots__ = ("_places", "_texts", "size")
 
     def __init__(self, texts: Sequence[bytes], size: int | None = None) -> None:
-        self._texts = tuple(texts)
-        self.size = sum(map(len, self._texts)) if size is None else size
+        self._texts, self._places = (
+            texts,
+            range(len(texts)),
+        )  # what is added to the texts later is no part of it
+        self.size = sum(map(len, texts)) if size is None else size
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._places)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -76,11 +79,8 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return [msgspec.json.decode(text) for text in self._texts[index]]
-        return msgspec.json.decode(self._texts[index])  # type: ignore[no-any-return]
-
-    def __iter__(self) -> Iterator[Message]:
-        return map(msgspec.json.decode, self._texts)
+            return [msgspec.json.decode(self._texts[place]) for place in self._places[index]]
+        return msgspec.json.decode(self._texts[self._places[index]])  # type: ignore[no-any-return]
 
 
 class LLMInput(msgspec.Struct, frozen=True):
