@@ -14,13 +14,13 @@ from .task_file import Expected
 def missed_expectations(expected: Expected, events: Sequence[Event]) -> list[str]:
     """Return how a run misses what its task expects, one line each."""
     spans = Counter(span.name for span in spans_of(events)) if expected.spans else Counter[str]()
-    decisions = [event for event in events if isinstance(event, Decided)]
-    answers = {event.at: event.answer for event in events if isinstance(event, Answered)}
+    decisions = [event for event in events if type(event) is Decided]
+    answers = {event.at: event.answer for event in events if type(event) is Answered}
     end = events[-1]
     found: dict[str, Any] = {
         "ending": end.ending if isinstance(end, RunEnded) else "",
         "decisions": [_verdict(decided, answers) for decided in decisions],
-        "modes": [event.mode for event in events if isinstance(event, StepEnded) and event.mode],
+        "modes": [event.mode for event in events if type(event) is StepEnded and event.mode],
         "spans": {name: spans[name] for name in expected.spans or ()},
     }
     return [

@@ -226,11 +226,11 @@ def _sources_of(source: RunSource) -> dict[str, str]:
 
 def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
     """Return the inputs beside documents that were read: policy, task, and called tools and functions with modules."""
-    replies = [event for event in events if isinstance(event, ModelReplied)]
+    replies = [event for event in events if type(event) is ModelReplied]
     names = {
         f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
     }
-    attempts = [event.at for event in events if isinstance(event, Outcome) and ".i" in event.at]
+    attempts = [event.at for event in events if ".i" in event.at and isinstance(event, Outcome)]
     called = {names[at.rpartition(".i")[0]] for at in attempts}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}

@@ -123,7 +123,7 @@ def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = No
     """
     if not parts or len(parts) > MAX_DEPTH:
         raise FileNotFoundError("no such file")
-    current = os.dup(root.fd)
+    current = root.fd
     try:
         for place, name in enumerate(parts[:-1]):
             try:
@@ -134,12 +134,14 @@ def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = No
                 if _make_folder(root, current, name):
                     created.append(place)
                 below = _step_into(root, current, name)
-            os.close(current)
+            if current != root.fd:
+                os.close(current)
             current = below
+        return os.dup(current) if current == root.fd else current
     except BaseException:
-        os.close(current)
+        if current != root.fd:
+            os.close(current)
         raise
-    return current
 
 
 def _refuse_odd(root: Root, info: os.stat_result) -> None:
