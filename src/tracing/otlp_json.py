@@ -7,7 +7,6 @@ SDK is installed and whatever the environment says.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -22,16 +21,26 @@ _HEAD: Final = (
 _TAIL: Final = b"\n]}]}]}\n"
 
 
+class _Attributes(dict[tuple[str, Value], str]):
+    """Attributes as JSON, by key and value: most of a span are those of the one before."""
+
+    def __missing__(self, attribute: tuple[str, Value]) -> str:
+        key, value = attribute
+        text = self[attribute] = msgspec.json.encode({"key": key, "value": _value(value)}).decode()
+        return text
+
+
 def trace_json(spans: Iterable[Span]) -> bytes:
     """Return the whole file."""
-    return _HEAD + ",\n".join(map(_line, spans)).encode() + _TAIL
+    known = _Attributes()
+    return _HEAD + ",\n".join([_line(span, known) for span in spans]).encode() + _TAIL
 
 
-def _line(span: Span) -> str:
+def _line(span: Span, known: _Attributes) -> str:
     """Return a span; its ids, name and times hold nothing that JSON escapes."""
     parent = f'"parentSpanId":"{span.parent_id}",' if span.parent_id else ""
     status = f',"status":{{"code":{STATUS_ERROR}}}' if span.error_type else ""
-    attributes = ",".join([_attribute(key, span.attributes[key]) for key in sorted(span.attributes)])
+    attributes = ",".join(sorted(map(known.__getitem__, span.attributes.items())))  # each begins with its key
     return (
         f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":"{span.name}","kind":{span.kind},'
         f'"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
@@ -39,16 +48,9 @@ def _line(span: Span) -> str:
     )
 
 
-@lru_cache(maxsize=512, typed=True)  # most attributes of a run are those of the span before
-def _attribute(key: str, value: Value) -> str:
-    return msgspec.json.encode({"key": key, "value": _value(value)}).decode()
-
-
 def _value(value: Value) -> dict[str, Any]:
     if isinstance(value, str):
         return {"stringValue": value}
-    if isinstance(value, bool):
-        return {"boolValue": value}
     if isinstance(value, int):
         return {"intValue": str(value)}
     return {"arrayValue": {"values": [_value(item) for item in value]}}

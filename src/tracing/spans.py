@@ -30,7 +30,7 @@ from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3
 
-Value = str | int | bool | tuple[str, ...]
+Value = str | int | tuple[str, ...]
 
 
 class Span(Struct, gc=False):
