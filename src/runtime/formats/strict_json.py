@@ -47,33 +47,33 @@ def as_json(value: Any, *, most: int | None = None) -> Any:
     Raises:
         NotJson: It is not JSON, or it is nested deeper than 128 levels or holds more than `most` values.
     """
-    left = -1 if most is None else most
+    return _copy(value, 0, [math.inf if most is None else most, most])
 
-    def copy(value: Any, depth: int) -> Any:
-        nonlocal left
-        if left == 0:
-            raise NotJson(f"more than {most:,} values")
-        left -= 1
-        kind = type(value)
-        if kind is str:
-            return _text(value)
-        if value is None or kind is bool:
-            return value
-        if kind is int:
-            return _safe(value)
-        if kind is float:
-            if not math.isfinite(value):
-                raise NotJson("NaN or infinity")
-            return _safe(int(value)) if value.is_integer() else value
-        if depth >= MAX_DEPTH:
-            raise NotJson("nested too deeply")
-        if kind is dict:
-            return {_text(key): copy(item, depth + 1) for key, item in value.items()}
-        if kind is list or kind is tuple:
-            return [copy(item, depth + 1) for item in value]
-        raise NotJson("not JSON data")
 
-    return copy(value, 0)
+def _copy(value: Any, depth: int, left: list[Any]) -> Any:
+    """Return a copy; `left` is how many values it may still hold, and may hold at all."""
+    # no function within `as_json`: one that calls itself is garbage that only a search for cycles finds
+    left[0] -= 1
+    if left[0] < 0:
+        raise NotJson(f"more than {left[1]:,} values")
+    kind = type(value)
+    if kind is str:
+        return _text(value)
+    if value is None or kind is bool:
+        return value
+    if kind is int:
+        return _safe(value)
+    if kind is float:
+        if not math.isfinite(value):
+            raise NotJson("NaN or infinity")
+        return _safe(int(value)) if value.is_integer() else value
+    if depth >= MAX_DEPTH:
+        raise NotJson("nested too deeply")
+    if kind is dict:
+        return {_text(key): _copy(item, depth + 1, left) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [_copy(item, depth + 1, left) for item in value]
+    raise NotJson("not JSON data")
 
 
 def _text(text: Any) -> str:
