@@ -83,10 +83,10 @@ def _stretch(spans: list[Span]) -> None:
     by_id = {span.span_id: span for span in spans}
     *others, root = spans
     for span in (*reversed(others), root):  # children stand behind their parents
-        span.end_ns = max(span.end_ns, span.start_ns + 1)
-        if span.parent_id:
-            parent = by_id[span.parent_id]
-            parent.end_ns = max(parent.end_ns, span.end_ns)
+        if span.end_ns <= span.start_ns:
+            span.end_ns = span.start_ns + 1
+        if span.parent_id and (parent := by_id[span.parent_id]).end_ns < span.end_ns:
+            parent.end_ns = span.end_ns
 
 
 def _error_of(outcome: Outcome, invalid: str) -> str:
