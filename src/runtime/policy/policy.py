@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -111,9 +111,10 @@ class Policy:
             raise PolicyError(str(error), file=_IN_CODE, remedy="use plain data") from None
         return cls(TypedDocument(_IN_CODE, Document(plain, {}, {}), PolicyFile, PolicyError))
 
-    def place(self, pointer: str) -> str:
-        """Return how a record names an entry: document and JSON Pointer, without a line, so that comments move none."""
-        return f"{self._document.file_of(pointer)}#{pointer}"
+    @cached_property
+    def place(self) -> Callable[[str], str]:
+        """How a record names what stands at a pointer: without a line, so that comments move none."""
+        return lru_cache(maxsize=256)(lambda pointer: f"{self._document.file_of(pointer)}#{pointer}")
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
         """Return an error at the place of a JSON Pointer into the policy."""

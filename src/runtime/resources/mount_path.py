@@ -70,7 +70,7 @@ def _parse_path(text: str) -> MountPath:
             raise Malformed(f"the path contains the invisible character U+{ord(unseen[0]):04X}")
     if "\\" in text:
         raise Malformed("the path contains a backslash; separate its parts with /")
-    if text.startswith(("/", "~")) or _SCHEME_LIKE.match(text):
+    if text.startswith(("/", "~")) or (":" in text and _SCHEME_LIKE.match(text)):
         raise Malformed("a path must start with the name of a mount, as in mount/part")
     if not _is_composed(text):
         raise Malformed("the path is not in Unicode NFC")
@@ -89,7 +89,7 @@ def _check_part(part: str) -> None:
         raise Malformed("the path has a part that is empty, . or ..")
     if len(part.encode()) > MAX_PART_BYTES:
         raise Malformed(f"a part of the path is longer than {MAX_PART_BYTES} bytes")
-    if _TEMPORARY.fullmatch(part):
+    if part[0] == "." and _TEMPORARY.fullmatch(part):
         raise Malformed("the path names the temporary file of an unfinished write")
 
 
