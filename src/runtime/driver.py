@@ -231,7 +231,7 @@ class Driver:
         return branch
 
     def _advance(self, branch: Branch, value: Any) -> Pending | None:
-        """Let a branch go on until it waits or ends. Returns the effect that it waits for, if there is one to begin."""
+        """Let a branch go on until it waits or ends. Returns the effect that is to begin, if there is one."""
         try:
             awaited = branch.coroutine.send(value)
         except StopIteration as end:

@@ -42,8 +42,8 @@ def _line(span: Span, known: _Attributes) -> str:
     status = f',"status":{{"code":{STATUS_ERROR}}}' if span.error_type else ""
     attributes = ",".join(sorted(map(known.__getitem__, span.attributes.items())))  # each begins with its key
     return (
-        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":"{span.name}","kind":{span.kind},'
-        f'"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
+        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":"{span.name}",'
+        f'"kind":{span.kind},"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
         f'"attributes":[{attributes}]{status}}}'
     )
 

@@ -81,7 +81,7 @@ class ToolIO:
         self.storage_error: OSError | None = None
         self.broken: BaseException | None = None
         self._workspace, self._tool, self._decide = workspace, tool, decide
-        # held while a file is worked on, so that the attempt does not end between a decision and what follows from it
+        # held from a decision to what follows from it, so that the attempt does not end between them
         self._lock = threading.RLock()
         self._is_closed = False
         self._connections: list[socket.socket] = []
