@@ -7,10 +7,9 @@ SDK is installed and whatever the environment says.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from ..runtime.formats.strict_json import canonical
 from .spans import Span, Value
 
 STATUS_ERROR: Final = 2
@@ -26,7 +25,7 @@ class _Attributes(dict[tuple[str, Value], str]):
 
     def __missing__(self, attribute: tuple[str, Value]) -> str:
         key, value = attribute
-        text = self[attribute] = msgspec.json.encode({"key": key, "value": _value(value)}).decode()
+        text = self[attribute] = f'{{"key":"{key}","value":{_value(value)}}}'
         return text
 
 
@@ -48,9 +47,9 @@ def _line(span: Span, known: _Attributes) -> str:
     )
 
 
-def _value(value: Value) -> dict[str, Any]:
+def _value(value: Value) -> str:
     if isinstance(value, str):
-        return {"stringValue": value}
+        return f'{{"stringValue":{canonical(value).decode()}}}'
     if isinstance(value, int):
-        return {"intValue": str(value)}
-    return {"arrayValue": {"values": [_value(item) for item in value]}}
+        return f'{{"intValue":"{value}"}}'
+    return f'{{"arrayValue":{{"values":[{",".join(map(_value, value))}]}}}}'

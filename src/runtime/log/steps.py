@@ -169,11 +169,13 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
     steps: list[StepView] = []
     calls: dict[str, CallView] = {}
     attempts: dict[str, AttemptView] = {}
+    current = ""
     for event, now in timeline(events):
         number = step_of(event.at)
         if number == "0" or not number.isdecimal():
             continue
-        if not steps or steps[-1].number != int(number):
+        if number != current:
+            current = number
             steps.append(StepView(int(number), steps[-1].ended if steps else 0))
         step = steps[-1]
         step.ended = now
