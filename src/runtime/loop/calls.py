@@ -78,8 +78,9 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
             told[n] = _refused(run, call, decided, executed=False)
         if told[n].found.ending is not None:
             break
-    results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])
-    told.update(zip(waiting, results, strict=True))
+    if waiting:
+        results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])
+        told.update(zip(waiting, results, strict=True))
     for n in sorted(told):
         run.window.add_result(calls[n], told[n].content)
     return next((told[n].found for n in sorted(told) if told[n].found.ending is not None), None)
