@@ -60,6 +60,13 @@ def test_a_turn_says_calls_and_answers() -> None:
     assert (three.final_answer, three.finish_reason, three.tool_calls) == ("done", "refusal", [])
 
 
+def test_messages_do_not_grow_with_the_run() -> None:
+    texts = [b"0", b"1"]
+    messages = Messages(texts)
+    texts.append(b"2")
+    assert [*messages] == messages[:] == [0, 1] and len(messages) == 2 and messages[-1] == 1
+
+
 def test_it_is_a_function_of_the_step_and_the_messages() -> None:
     turns = [{"answer": "one"}, {"calls": [{"tool": "t", "arguments": {"v": {"$result": 1}}}]}]
     before = json.dumps(turns)

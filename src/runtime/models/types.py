@@ -64,10 +64,7 @@ class Messages(Sequence[Message]):
     __slots__ = ("_places", "_texts", "size")
 
     def __init__(self, texts: Sequence[bytes], size: int | None = None) -> None:
-        self._texts, self._places = (
-            texts,
-            range(len(texts)),
-        )  # what is added to the texts later is no part of it
+        self._texts, self._places = texts, range(len(texts))  # no text that is added later
         self.size = sum(map(len, texts)) if size is None else size
 
     def __len__(self) -> int:
