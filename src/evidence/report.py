@@ -102,8 +102,7 @@ def _rows(step: StepView, link: Link) -> list[str]:
     if step.refused is not None:
         return [_row(step, "*refused before the model was asked*", step.refused, "", link=link)]
     calls = [_call_row(step, call, link) for call in step.calls]
-    reply = step.reply
-    if reply is None or reply.problem:
+    if (reply := step.reply) is None or reply.problem:
         problem = "" if reply is None else f": {escape_markdown(reply.problem)}"
         return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked))), *calls]
     return calls or [_row(step, "*answer*" if _has_answer(step) else "*no answer*", None, "")]

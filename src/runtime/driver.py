@@ -215,8 +215,10 @@ class Driver:
             while not root.is_over:
                 if not self._ready:
                     await self._next()
-                elif (begun := self._advance(*self._ready.popleft())) is not None:
-                    await self._start(begun)
+                elif (begun := self._advance(*self._ready.popleft())) is not None and self._world is not None:
+                    if begun.effect.is_once:
+                        await self._world.sync(self.journal)
+                    await self._world.start(begun)
             if self.journal.next is not None:
                 raise Diverged(self.journal.next, None)
             return root.result
@@ -255,12 +257,6 @@ class Driver:
         if effect.is_once:
             self.journal.append(ToolStarted(at=f"{at}.s"))
         return pending if self._is_live else None
-
-    async def _start(self, pending: Pending) -> None:
-        assert self._world is not None
-        if pending.effect.is_once:
-            await self._world.sync(self.journal)
-        await self._world.start(pending)
 
     def _end(self, pending: Pending, outcome: Outcome) -> None:
         self._under_way.pop(pending.at, None)

@@ -218,13 +218,12 @@ class _Trace:
                 self._add_decision(attempt.late, above, "execution", attempt.ended, call)
 
     def _add_attempt(self, attempt: AttemptView, parent: str) -> str:
-        result = attempt.result
         attributes: dict[str, Value] = {
             "agent.retry.attempt": attempt.number,
-            "agent.retry.outcome": result,
+            "agent.retry.outcome": attempt.result,
             "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
-        is_error = result in ("transient_failure", "exhausted", "failed")
+        is_error = attributes["agent.retry.outcome"] in ("transient_failure", "exhausted", "failed")
         error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
         times = (attempt.begun, attempt.ended)
         return self.add("retry_attempt", attempt.at, parent, times, attributes, error=error)

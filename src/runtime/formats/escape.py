@@ -79,10 +79,9 @@ def escape_markdown(text: str, limit: int = MAX_INLINE) -> str:
 def code_span(text: str, limit: int = MAX_INLINE) -> str:
     """Return text as a code span of Markdown, safe in a table, where a pipe would end the cell even in code."""
     line = escape_terminal(truncate(text, limit)).replace("|", "\\u{7c}") or " "
-    fence = "`"
     if "`" in line:
         line = _LONG_FENCE.sub(lambda match: "\\u{60}" * len(match[0]), line)
-        fence += "`" * max(map(len, re.findall("`+", line)), default=0)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)))) if "`" in line else "`"
     pad = " " if line.strip(" ") and (line[0] in "` " or line[-1] in "` ") else ""
     return f"{fence}{pad}{line}{pad}{fence}"
 

@@ -113,8 +113,7 @@ class ToolIO:
     def read(self, path: str) -> str:
         """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
         with self._lock:
-            self._check("read")
-            root, mount, parts = self._resolved(path, "read")
+            root, mount, parts = self._resolved("read", path, "read")
             try:
                 data = read_file(root, parts)
             except Refused as refused:
@@ -125,8 +124,7 @@ class ToolIO:
     def write(self, path: str, text: str) -> None:
         """Replace a file `mount/...` as a whole; folders on the way are made."""
         with self._lock:
-            self._check("write")
-            root, _, parts = self._resolved(path, "write")
+            root, _, parts = self._resolved("write", path, "write")
             data = text.encode()
             if len(data) > MAX_FILE_BYTES:
                 raise OSError("file too large")
@@ -146,8 +144,8 @@ class ToolIO:
         What a read refuses is left out (links, special files, names that no path can have).
         """
         with self._lock:
-            self._check("list")
-            root, name, parts = self._resolved(f"{mount}/-" if isinstance(mount, str) else mount, "read")
+            some = f"{mount}/-" if isinstance(mount, str) else mount
+            root, name, parts = self._resolved("list", some, "read")
             if parts != ("-",):
                 raise ValueError("a listing takes the name of a mount")
             named = []
@@ -156,7 +154,8 @@ class ToolIO:
                     named.append(parse_path(f"{name}/{path}").text)
             return sorted(named)
 
-    def _resolved(self, path: str, access: str) -> tuple[Root, str, tuple[str, ...]]:
+    def _resolved(self, method: str, path: str, access: str) -> tuple[Root, str, tuple[str, ...]]:
+        self._check(method)
         if not isinstance(path, str):
             raise TypeError("a path is a string")
         self._ask(Touch(path, access))

@@ -101,8 +101,7 @@ class CallView(msgspec.Struct, gc=False):
         last = self.attempts[-1]
         if last.wait is not None:
             return "cancelled"  # a wait that no attempt follows was stopped
-        result = last.result
-        if result == "success":
+        if (result := last.result) == "success":
             return "ok"
         return result if result in ("denied", "cancelled") else "failed"
 
@@ -169,16 +168,14 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
     steps: list[StepView] = []
     calls: dict[str, CallView] = {}
     attempts: dict[str, AttemptView] = {}
-    current = ""
+    number = ""
     for event, now in timeline(events):
-        number = step_of(event.at)
+        before, number = number, step_of(event.at)
         if number == "0" or not number.isdecimal():
             continue
-        if number != current:
-            current = number
+        if number != before:
             steps.append(StepView(int(number), steps[-1].ended if steps else 0))
-        step = steps[-1]
-        step.ended = now
+        step, steps[-1].ended = steps[-1], now
         above, _, last = event.at.rpartition(".")
         if type(event) is StepEnded:
             step.mode = event.mode
