@@ -129,6 +129,8 @@ def test_what_each_key_changes(key: str) -> None:
     assert back in {change.kind for change in diff(new, old, {}, {})}
     for policy in (old, new):
         assert diff(policy, policy, {}, {}) == []
+    if key in ("tools.urls", "tools.methods", "tools.mounts"):
+        assert {change.place for change in diff(old, new, {}, {})} == {"/tools/get"}
 
 
 def test_an_entry_names_every_tool_that_it_lets_do_more() -> None:

@@ -31,6 +31,28 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(harmless(text), err=err)
 
 
+def _say_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    """Print the version, and end."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    if is_asked:
+        try:
+            say(f"tachograph {version('tachograph')}")
+        except PackageNotFoundError:
+            say("tachograph, not installed: from a folder of sources")
+        context.exit()
+
+
+version_option = click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Print the version.",
+)
+
+
 def as_yaml(data: Any) -> str:
     """Return data as YAML that our own reader takes: no aliases, and nothing that readers understand differently."""
     from decimal import Decimal

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
-from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, exporting, names_of, project_at, say
+from .common import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    SUSPENDED,
+    count,
+    exporting,
+    names_of,
+    project_at,
+    say,
+    version_option,
+)
 from .init import init
 from .mcp import mcp
 from .policy import policy
@@ -57,6 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option
 def commands() -> None:
     """Run agents under a policy, and prove the records that their runs leave."""
 

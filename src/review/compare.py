@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct, field, structs
 
 from ..fail.errors import PolicyError
-from ..runtime.formats.json_pointer import get, parse
+from ..runtime.formats.json_pointer import get, join, parse
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log.events import Call
 from ..runtime.policy.consistency import check_tool_rules
@@ -157,8 +157,9 @@ def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
                     for words, point in leaf.beyond(was):
                         points.setdefault(words, []).append(point)
                     tools: list[str] = []  # one list for all of them: it may be long
+                    where = _place(place, name, old.policy, new.policy)
                     found[pair] = [
-                        (Change("WIDER", rule.id, place, words, tools), some)
+                        (Change("WIDER", rule.id, where, words, tools), some)
                         for words, some in points.items()
                     ]
                 for number, (change, some) in enumerate(found[pair]):
@@ -176,6 +177,14 @@ def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
             first.tools = change.tools = [*dict.fromkeys(first.tools + change.tools)]
         told[change.place, change.words] = change if change.example is not None else first
     return [*told.values()]
+
+
+def _place(place: str, tool: str, old: Policy, new: Policy) -> str:
+    """Return what to name as the place of a change: what is said of one tool, where that alone has changed."""
+    section = parse(place)[0]
+    is_narrowed = section in ("url_allowlist", "private_networks", "sandbox")
+    is_the_same = old.in_force[section] == new.in_force[section]
+    return join(["tools", tool]) if is_narrowed and is_the_same else place
 
 
 def _may_be_called(gate: Gate, name: str) -> bool:

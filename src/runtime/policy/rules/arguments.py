@@ -230,7 +230,8 @@ class _Conditions(Leaf[Any]):
     def _beyond(self, old: Any, pointer: str, value: Any) -> tuple[str, Any]:
         """Return the change of a condition, with arguments that show it if they can be made of a value."""
         mine, was = self.conditions.get(pointer, {}), old.conditions[pointer]
-        words = Instead(f"{pointer}: ", canonical(mine).decode(), canonical(was).decode())
+        said = [canonical(it).decode() if it else "no condition" for it in (mine, was)]
+        words = Instead(f"{pointer}: ", *said)
         arguments = None if value is _NOTHING else with_value(pointer, value)
         is_shown = isinstance(arguments, dict) and self.allows(arguments) and not old.allows(arguments)
         return words, arguments if is_shown else None
