@@ -147,11 +147,12 @@ def _say_recorded(name: str, ended: RunEnded) -> None:
 @commands.command()
 @_runs
 @click.option("--all", "is_all", is_flag=True, help="Print every difference, not only what is gravest.")
-def check(runs: tuple[str, ...], is_all: bool) -> int:
+@click.option("--github", "is_github", is_flag=True, help="Also print annotations for GitHub Actions.")
+def check(runs: tuple[str, ...], is_all: bool, is_github: bool) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
     from ..evidence.check import check as check_run
     from ..evidence.check import in_itself
-    from ..evidence.drift import drift, not_made
+    from ..evidence.drift import drift, github_commands, not_made
 
     project = project_at(Path())
     problems = [] if runs else project.problems()
@@ -170,6 +171,8 @@ def check(runs: tuple[str, ...], is_all: bool) -> int:
     found = {name: differences for name, differences in found.items() if differences}
     for line in [*problems, *drift(found, project.root)]:
         say(line)
+    for command in github_commands(found, project.root) if is_github else ():
+        click.echo(command)  # the one that `say` would disarm
     for name, differences in found.items() if is_all else ():
         say(f"{name}: {count(len(differences), 'difference')}")
         _say_differences(differences)

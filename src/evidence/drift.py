@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from ..fail.errors import InputError
+from ..runtime.formats.escape import workflow_command
 from .compare import CHANGED, GRAVEST_FIRST, Difference
+from .record_files import NAMES, STATE
+
+Found = Mapping[str, Sequence[Difference]]
+"""The differences of each run, by its name."""
+Mark = Callable[[str], str]
+"""What marks text that comes from a run."""
 
 _STORIES: Final = 12  # of one cause
 _FILES: Final = 10
 _NAMES: Final = 4
-_LINE: Final = re.compile(r"(:[0-9]+)+$")
+_ANNOTATIONS: Final = 10  # the service shows no more
+_PLACE: Final = re.compile(r"(.*?)(?::([0-9]+))?(?::[0-9]+)?", re.DOTALL)
 
 
 def not_made(error: InputError) -> list[Difference]:
@@ -26,14 +35,40 @@ def not_made(error: InputError) -> list[Difference]:
     return [Difference("INPUT", place, words), Difference("ENDING", "0", "the run cannot be made", (place,))]
 
 
-def drift(found: Mapping[str, Sequence[Difference]], root: Path) -> list[str]:
-    """Return what to say of runs that have drifted: at most 30 lines for each cause.
+class Cause(Struct):
+    """Why some runs have drifted.
 
-    Args:
-        found: The differences of each run, by its name.
-        root: The project.
+    Attributes:
+        inputs: The moved inputs that it is; none for damage, and where no recorded input has moved.
+        stories: The gravest difference of each run, the gravest first, and the runs that share it.
     """
-    moved: dict[str, str] = {}
+
+    inputs: list[str]
+    stories: list[tuple[Difference, list[str]]]
+
+    def heading(self, mark: Mark = str) -> str:
+        """Return what it is called."""
+        if self.stories[0][0].kind == "DAMAGE":
+            return "Damaged records"
+        if self.inputs:
+            return f"What follows from {_some(self.inputs, 'input', mark) if self.inputs[1:] else mark(*self.inputs)}"
+        return (
+            "No recorded input has moved; code of Tachograph, of a package or of an uncalled tool is another"
+        )
+
+    def lines(self, mark: Mark = str) -> list[str]:
+        """Return its stories, two lines for each of the first."""
+        bullet, lines = _bullet(mark), []
+        for story, names in self.stories[:_STORIES]:
+            lines.append(f"{bullet}{story.kind} {mark(story.at)}: {mark(story.words)}")
+            lines.append(f"  {bullet}{_some(names, 'run', mark)}")
+        if others := [name for _, names in self.stories[_STORIES:] for name in names]:
+            lines.append(f"{bullet}and otherwise in {_some(others, 'run', mark)}")
+        return lines
+
+
+def causes(found: Found) -> list[Cause]:
+    """Return why runs have drifted, what has the gravest story first."""
     runs: dict[Difference, list[str]] = {}
     inputs: dict[Difference, set[str]] = {}
     for name, differences in found.items():
@@ -41,52 +76,92 @@ def drift(found: Mapping[str, Sequence[Difference]], root: Path) -> list[str]:
         story = msgspec.structs.replace(gravest, rests_on=())
         runs.setdefault(story, []).append(name)
         inputs.setdefault(story, set()).update(gravest.rests_on)
+    by_heading: dict[str, Cause] = {}
+    for story in sorted(runs, key=lambda story: (_gravity(story), -len(runs[story]))):
+        cause = Cause(sorted(inputs[story]), [(story, runs[story])])
+        if cause.heading() in by_heading:
+            by_heading[cause.heading()].stories += cause.stories
+        else:
+            by_heading[cause.heading()] = cause
+    return [*by_heading.values()]
+
+
+def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list[str]:
+    """Return what to say of runs that have drifted: at most 30 lines for each cause.
+
+    Args:
+        found: The differences of each run, by its name.
+        root: The project.
+        mark: Marks text of runs, such as `code_span` for Markdown.
+        base: The revision of the records, if it is not the working tree that they are of.
+    """
+    moved: dict[str, str] = {}
+    for differences in found.values():
         # that other inputs are read now, or not any more, mostly follows
-        told = {*gravest.rests_on}
+        told = {*min(differences, key=_gravity).rests_on}
         moved |= {
             it.at: it.words
             for it in differences
             if it.kind == "INPUT" and (it.words == CHANGED or it.at in told)
         }
-    lines = [f"{path}: {moved[path]}{_hint(root, path)}" for path in sorted(moved)[:_FILES]]
+    bullet, paths = _bullet(mark), sorted(moved)
+    lines = [
+        f"{bullet}{mark(path)}: {mark(moved[path] + _hint(root, path, base))}" for path in paths[:_FILES]
+    ]
     if len(moved) > _FILES:
-        lines.append(f"and {_some(sorted(moved)[_FILES:], 'more input')}")
-    causes: dict[str, list[Difference]] = {}
-    for story in sorted(runs, key=lambda story: (_gravity(story), -len(runs[story]))):
-        causes.setdefault(_heading(story, sorted(inputs[story])), []).append(story)
-    for heading, stories in causes.items():
-        lines.append(heading)
-        for story in stories[:_STORIES]:
-            lines.append(f"  {story.kind} {story.at}: {story.words}")
-            lines.append(f"    {_some(runs[story], 'run')}")
-        if others := [name for story in stories[_STORIES:] for name in runs[story]]:
-            lines.append(f"  and otherwise in {_some(others, 'run')}")
+        lines.append(f"{bullet}and {_some(paths[_FILES:], 'more input', mark)}")
+    for cause in causes(found):
+        lines += [f"{bullet}{cause.heading(mark)}:", *(f"  {line}" for line in cause.lines(mark))]
     return lines
+
+
+def github_commands(found: Found, root: Path) -> list[str]:
+    """Return commands of GitHub Actions, one for each of the first causes: at a moved file, or else at a record."""
+    top, commands = _checkout(root) or root, []
+    for cause in causes(found)[:_ANNOTATIONS]:
+        story, names = cause.stories[0]
+        own = story.at if _split(story.at)[0] in NAMES else STATE
+        for place in (*cause.inputs, f"runs/{names[0]}/{own}"):
+            path, line = _split(place)
+            file = os.path.relpath(root / path, top)
+            if os.path.isfile(root / path) and not file.startswith(".."):
+                break
+        properties = {"file": file, **({"line": line} if line else {}), "title": cause.heading()}
+        commands.append(workflow_command("error", properties, cause.lines()))
+    return commands
+
+
+def _bullet(mark: Mark) -> str:
+    return "" if mark is str else "- "
 
 
 def _gravity(difference: Difference) -> int:
     return GRAVEST_FIRST.index(difference.kind)
 
 
-def _heading(story: Difference, rests_on: Sequence[str]) -> str:
-    if story.kind == "DAMAGE":
-        return "Damaged records:"
-    if rests_on:
-        return f"What follows from {_some(rests_on, 'input') if rests_on[1:] else rests_on[0]}:"
-    return "No recorded input has moved; code of Tachograph, of a package or of an uncalled tool is another:"
-
-
-def _some(names: Sequence[str], noun: str) -> str:
+def _some(names: Sequence[str], noun: str, mark: Mark) -> str:
     """Return how many there are of some things, and the names of the first."""
     more = ", ..." if names[_NAMES:] else ""
-    return f"{len(names)} {noun}{'s' if names[1:] else ''}: {', '.join(names[:_NAMES])}{more}"
+    return f"{len(names)} {noun}{'s' if names[1:] else ''}: {', '.join(map(mark, names[:_NAMES]))}{more}"
 
 
-def _hint(root: Path, path: str) -> str:
+def _hint(root: Path, path: str, base: str) -> str:
     """Return how to see what has changed in a file of a project."""
-    file = root / _LINE.sub("", path)
-    has_returns = file.is_file() and b"\r\n" in file.read_bytes()
+    file = root / _split(path)[0]
+    has_returns = os.path.isfile(file) and b"\r\n" in file.read_bytes()
     ends = " (its lines end with carriage returns)" if has_returns else ""
     # nothing of git is run: the configuration of a repository may start programs
-    is_checkout = any((folder / ".git").exists() for folder in (root, *root.parents))
-    return f"{ends}; git diff -- {shlex.quote(os.path.relpath(file))}" if is_checkout else ends
+    command = shlex.join(["git", "diff", *filter(None, [base]), "--", os.path.relpath(file)])
+    return f"{ends}; {command}" if _checkout(root) else ends
+
+
+def _split(place: str) -> tuple[str, str | None]:
+    """Return file and line of a place."""
+    match = _PLACE.fullmatch(place)
+    assert match is not None
+    return match[1], match[2]
+
+
+def _checkout(root: Path) -> Path | None:
+    """Return the git checkout that a project lies in, None where it lies in none."""
+    return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)

@@ -6,6 +6,7 @@ A forge is a service such as GitHub or GitLab that renders Markdown.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from .invisible_chars import HIDDEN
@@ -67,6 +68,16 @@ def escape_build_log(text: str, limit: int = 400) -> str:
     """Return text for one line that is harmless to a terminal and to a build service, cut at `limit` characters."""
     line = _SERVICE_COMMAND.sub(r"\1\\u{5b}", escape_terminal(text))
     return truncate(_SERVICE_COLONS.sub(r"\1\\u{3a}", line), limit)
+
+
+def workflow_command(name: str, properties: Mapping[str, str], lines: Iterable[str]) -> str:
+    """Return a command of GitHub Actions whose properties and lines are harmless, whatever they hold."""
+
+    def escaped(text: str) -> str:
+        return escape_build_log(text).replace("%", "%25")
+
+    said = (f"{key}={escaped(it).replace(':', '%3A').replace(',', '%2C')}" for key, it in properties.items())
+    return f"::{name} {','.join(said)}::{'%0A'.join(map(escaped, lines))}"
 
 
 def escape_markdown(text: str, limit: int = MAX_INLINE) -> str:
