@@ -42,9 +42,9 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_bytes(text.replace(old, new).encode())
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 1) -> list[str]:
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 1, command: str = "check") -> list[str]:
     capsys.readouterr()
-    assert exit_code("check", *words) == code
+    assert exit_code(command, *words) == code
     return capsys.readouterr().out.splitlines()
 
 

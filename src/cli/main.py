@@ -30,6 +30,7 @@ from .common import (
 from .init import init
 from .mcp import mcp
 from .policy import policy
+from .review import review_command
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -408,3 +409,4 @@ def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
 commands.add_command(policy)
 commands.add_command(init)
 commands.add_command(mcp)
+commands.add_command(review_command)

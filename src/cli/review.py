@@ -1,4 +1,4 @@
-"""The commands `tachograph policy diff`, `suggest` and `coverage`."""
+"""The commands `tachograph review`, and `tachograph policy diff`, `suggest` and `coverage`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,26 @@ from pathlib import Path
 import click
 
 from ..fail.errors import InputError
-from .common import FAILED, OK, as_yaml, count, names_of, project_at, say
+from .common import BAD_INPUT, FAILED, OK, as_yaml, count, names_of, project_at, say
+
+
+@click.command("review")
+@click.argument("base")
+@click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+def review_command(base: str, is_markdown: bool) -> int:
+    """Say how recorded runs and policies differ from those of the commit BASE.
+
+    Nothing of the project is run or imported. Exit code 1 if a decision has moved, something is exposed, or a record
+    is damaged.
+    """
+    from ..review.records import review
+    from ..runtime.formats.escape import code_span
+
+    project = project_at(Path())
+    found = review(project, base)
+    for line in found.lines(project.root, code_span if is_markdown else str):
+        say(line)
+    return BAD_INPUT if found.problems else FAILED if found.is_grave else OK
 
 
 @click.command("diff")

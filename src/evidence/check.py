@@ -14,8 +14,9 @@ from ..fail.errors import InputError, NotRecorded
 from ..runtime.effects import Effect, Invoke
 from ..runtime.log.events import Event, RunStarted, Stopped, encode
 from ..runtime.log.journal import Leak
+from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
-from .compare import CHANGED, Comparison, Difference
+from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
 from .manifest import MANIFEST, read_manifest
 from .record import inputs_of, redacted
 from .record_files import STATE, read_files, whole_log
@@ -43,16 +44,21 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     again = _Again(source, record)
     source.drive(again.make())
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
-    moved = _moved_inputs(inputs, again) | _moved_offers(source, inputs, record[0])
-    comparison = Comparison(source, record, again.made, moved, _shows(source))
+    # where the record answered an effect, what that effect read cannot be read again
+    moved = moved_inputs(inputs, again.read, is_all=not again.is_answered)
+    uncalled = {tool.name: tool.file for tool in source.tools if tool.file not in inputs}
+    head = record[0]
+    assert isinstance(head, RunStarted)
+    moved |= moved_offers(uncalled, head, source.head())
+    tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
+    origin = Origin({name for name, _ in source.policy.files}, {*source.files}, tools)
+    comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
     found = comparison.differences(is_cut_off=again.cut_off is not None)
     if again.cut_off is not None:
         kind, at, words = again.cut_off
         found.append(Difference(kind, at, words, comparison.rests_on(kind)))
     found += told  # of files that are rendered in another way
-    if moved and not found:
-        found = [Difference("OTHER", MANIFEST, "names other inputs; all lines are the same", (*moved,))]
-    return [Difference("INPUT", path, words) for path, words in moved.items()] + found
+    return with_inputs(moved, found)
 
 
 def in_itself(folder: Path, name: str) -> list[Difference]:
@@ -111,33 +117,11 @@ class _Again:
         self.read |= inputs_of(source, self.made)
 
 
-def _shows(source: RunSource) -> Callable[[Event], str | None]:
+def shows(policy: Policy | None) -> Callable[[Event], str | None]:
     """Return what says of a line which variable's value it shows, though the policy hides it; a script knows none."""
-    if not source.policy.secret_names:
+    if policy is None or not policy.secret_names:
         return lambda event: None
     from ..runtime.agent import live_redactor  # needs an event loop
 
-    redactor = live_redactor(source.policy, b"")
+    redactor = live_redactor(policy, b"")
     return lambda event: redactor.holds(encode(event))
-
-
-def _moved_inputs(recorded: dict[str, str], again: _Again) -> dict[str, str]:
-    """Return what has moved. Where the record answered an effect, what that effect read cannot be read again."""
-    moved = {}
-    for path in sorted({*recorded, *again.read}):
-        if path not in recorded:
-            moved[path] = "is read now, and was not"
-        elif path not in again.read and not again.is_answered:
-            moved[path] = "was read, and is not any more"
-        elif path in again.read and recorded[path] != again.read[path]:
-            moved[path] = CHANGED
-    return moved
-
-
-def _moved_offers(source: RunSource, recorded: dict[str, str], head: Event) -> dict[str, str]:
-    """Return the tools that are no input, as they were not called, and that the model is offered otherwise now."""
-    assert isinstance(head, RunStarted)
-    old = {offer.name: offer for offer in head.tools}
-    files = {tool.name: tool.file for tool in source.tools if tool.file not in recorded}
-    new = [offer for offer in source.head().tools if offer.name in files]
-    return {files[offer.name]: CHANGED for offer in new if old.get(offer.name, offer) != offer}

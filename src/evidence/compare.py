@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,7 @@ from ..runtime.log.events import (
 )
 from ..runtime.log.steps import steps_of
 from ..runtime.redaction.redactor import PLACEHOLDER
-from .run_source import RunSource
+from .manifest import MANIFEST
 
 GRAVEST_FIRST: Final = ("DAMAGE", "EXPOSURE", "VERDICT", "EFFECT", "ASKED", "ENDING", "OTHER", "INPUT")
 CHANGED: Final = "has changed"
@@ -53,11 +53,25 @@ class Difference(msgspec.Struct, frozen=True):
     rests_on: tuple[str, ...] = ()
 
 
+class Origin(NamedTuple):
+    """Which inputs each part of a run is read from.
+
+    Attributes:
+        policy: The files of the policy.
+        task: The task and its hooks.
+        tools: By tool, its file and the modules that it imports.
+    """
+
+    policy: Set[str]
+    task: Set[str]
+    tools: Mapping[str, Set[str]]
+
+
 class Comparison:
     """Compares the lines of two runs.
 
     Args:
-        source: What both were made from.
+        origin: What both were made from.
         record: The recorded lines.
         made: The lines that were made again.
         moved: The inputs that have moved, each with how.
@@ -66,17 +80,16 @@ class Comparison:
 
     def __init__(
         self,
-        source: RunSource,
+        origin: Origin,
         record: Sequence[Event],
         made: Sequence[Event],
         moved: Mapping[str, str],
         shows: Callable[[Event], str | None],
     ) -> None:
-        self._source, self._record, self._made, self._moved, self._shows = source, record, made, moved, shows
+        self._origin, self._record, self._made, self._moved, self._shows = origin, record, made, moved, shows
         parts = (event.at.split(".") for event in made)
         self._reached = {scope for it in parts for scope in accumulate(it, "{}.{}".format)}
         self._calls = [_calls_of(record), _calls_of(made)]
-        self._files = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
 
     def differences(self, *, is_cut_off: bool) -> list[Difference]:
         """Return what differs, by address; where the run was cut off, lines that it did not come to are left out."""
@@ -144,9 +157,9 @@ class Comparison:
         event = old or new
         call = ".".join(event.at.split(".")[:2]) if event else ""
         calls = [held.get(call) for held in self._calls]
-        tools = {file for files in self._files.values() for file in files}
-        own = {file for it in calls if it for file in self._files.get(it.name, ())} or tools
-        policy = {name for name, _ in self._source.policy.files}
+        tools = {file for files in self._origin.tools.values() for file in files}
+        own = {file for it in calls if it for file in self._origin.tools.get(it.name, ())} or tools
+        policy = {*self._origin.policy}
         near = {*self._moved}
         if calls[0] != calls[1]:
             pass  # another call: what is said of it and what it does may rest on anything before
@@ -154,15 +167,48 @@ class Comparison:
             is_of_task = isinstance(event, Answered) or Rule.HOOK in (
                 getattr(it, "rule", "") for it in (old, new)
             )
-            near = {*self._source.files} if is_of_task else policy | own
+            near = {*self._origin.task} if is_of_task else policy | own
         elif kind == "EXPOSURE":
             near -= tools - own
         elif kind in ("EFFECT", "ASKED"):
             near -= (tools - own) | policy
         near = near & {*self._moved} or {*self._moved}
-        # that other inputs are read, or not any more, mostly follows
+        # that other inputs are read, or not any more, mostly follows, and of tools always does
         changed = {path for path in near if self._moved[path] == CHANGED}
-        return tuple(sorted(changed or near))
+        return tuple(sorted(changed or near - tools))
+
+
+def moved_inputs(recorded: Mapping[str, str], read: Mapping[str, str], *, is_all: bool) -> dict[str, str]:
+    """Return which of the inputs of two runs have moved, each with how.
+
+    Args:
+        recorded: Path and digest of each input of the record.
+        read: The same of the run made again.
+        is_all: Whether these are all that it read.
+    """
+    moved = {}
+    for path in sorted({*recorded, *read}):
+        if path not in recorded:
+            moved[path] = "is read now, and was not"
+        elif path not in read and is_all:
+            moved[path] = "was read, and is not any more"
+        elif path in read and recorded[path] != read[path]:
+            moved[path] = CHANGED
+    return moved
+
+
+def moved_offers(files: Mapping[str, str], old: RunStarted, new: RunStarted) -> dict[str, str]:
+    """Return which files of tools hold something else that the model is offered; `files` are by tool."""
+    was = {offer.name: offer for offer in old.tools}
+    new_of = [offer for offer in new.tools if offer.name in files]
+    return {files[offer.name]: CHANGED for offer in new_of if was.get(offer.name, offer) != offer}
+
+
+def with_inputs(moved: Mapping[str, str], found: list[Difference]) -> list[Difference]:
+    """Return the inputs that have moved, then what else differs; of a run that differs in nothing else, that too."""
+    if moved and not found:
+        found = [Difference("OTHER", MANIFEST, "names other inputs; all lines are the same", (*moved,))]
+    return [Difference("INPUT", path, words) for path, words in moved.items()] + found
 
 
 def _calls_of(events: Sequence[Event]) -> dict[str, Call]:

@@ -51,19 +51,19 @@ class Cause(Struct):
         if self.stories[0][0].kind == "DAMAGE":
             return "Damaged records"
         if self.inputs:
-            return f"What follows from {_some(self.inputs, 'input', mark) if self.inputs[1:] else mark(*self.inputs)}"
+            return f"What follows from {some(self.inputs, 'input', mark) if self.inputs[1:] else mark(*self.inputs)}"
         return (
             "No recorded input has moved; code of Tachograph, of a package or of an uncalled tool is another"
         )
 
     def lines(self, mark: Mark = str) -> list[str]:
         """Return its stories, two lines for each of the first."""
-        bullet, lines = _bullet(mark), []
+        bullet, lines = bullet_of(mark), []
         for story, names in self.stories[:_STORIES]:
             lines.append(f"{bullet}{story.kind} {mark(story.at)}: {mark(story.words)}")
-            lines.append(f"  {bullet}{_some(names, 'run', mark)}")
+            lines.append(f"  {bullet}{some(names, 'run', mark)}")
         if others := [name for _, names in self.stories[_STORIES:] for name in names]:
-            lines.append(f"{bullet}and otherwise in {_some(others, 'run', mark)}")
+            lines.append(f"{bullet}and otherwise in {some(others, 'run', mark)}")
         return lines
 
 
@@ -93,7 +93,7 @@ def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list
         found: The differences of each run, by its name.
         root: The project.
         mark: Marks text of runs, such as `code_span` for Markdown.
-        base: The revision of the records, if it is not the working tree that they are of.
+        base: The commit that the project is compared with; none where it is compared with its own records.
     """
     moved: dict[str, str] = {}
     for differences in found.values():
@@ -104,12 +104,12 @@ def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list
             for it in differences
             if it.kind == "INPUT" and (it.words == CHANGED or it.at in told)
         }
-    bullet, paths = _bullet(mark), sorted(moved)
+    bullet, paths = bullet_of(mark), sorted(moved)
     lines = [
         f"{bullet}{mark(path)}: {mark(moved[path] + _hint(root, path, base))}" for path in paths[:_FILES]
     ]
     if len(moved) > _FILES:
-        lines.append(f"{bullet}and {_some(paths[_FILES:], 'more input', mark)}")
+        lines.append(f"{bullet}and {some(paths[_FILES:], 'more input', mark)}")
     for cause in causes(found):
         lines += [f"{bullet}{cause.heading(mark)}:", *(f"  {line}" for line in cause.lines(mark))]
     return lines
@@ -131,7 +131,8 @@ def github_commands(found: Found, root: Path) -> list[str]:
     return commands
 
 
-def _bullet(mark: Mark) -> str:
+def bullet_of(mark: Mark) -> str:
+    """Return what begins a line: nothing for a terminal, where text is not marked."""
     return "" if mark is str else "- "
 
 
@@ -139,7 +140,7 @@ def _gravity(difference: Difference) -> int:
     return GRAVEST_FIRST.index(difference.kind)
 
 
-def _some(names: Sequence[str], noun: str, mark: Mark) -> str:
+def some(names: Sequence[str], noun: str, mark: Mark) -> str:
     """Return how many there are of some things, and the names of the first."""
     more = ", ..." if names[_NAMES:] else ""
     return f"{len(names)} {noun}{'s' if names[1:] else ''}: {', '.join(map(mark, names[:_NAMES]))}{more}"

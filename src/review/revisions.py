@@ -6,6 +6,7 @@ no hook, alias or pager. The one thing that they would start is a fetch of what 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -33,6 +34,71 @@ _NO_FILE: Final = {"040000": "a folder", "120000": "a link", "160000": "a submod
 _PATIENCE_S: Final = 60  # the settings may include a file that never ends
 
 
+class Revision:
+    """What a git repository around the current folder holds at a revision.
+
+    Args:
+        text: The revision, as git names it.
+        kind: What it has to be, such as `commit`.
+
+    Raises:
+        OSError: Git finds no such revision here.
+    """
+
+    def __init__(self, text: str, kind: str = "tree") -> None:
+        self._text = text
+        self.prefix = os.fsdecode(_git("rev-parse", "--show-prefix")).removesuffix("\n")
+        self._tree = _git("rev-parse", "--verify", "--end-of-options", f"{text}^{{{kind}}}").decode().strip()
+
+    def files(self, folder: Path) -> dict[str, str]:
+        """Return the files in a folder, however deep: by path from it, what git says of each. Raises OSError."""
+        found = self._listed(folder, "-r")
+        return {os.path.relpath(name, self._inside(folder)): entry for name, entry in found.items()}
+
+    def read(self, path: str | Path, most: int) -> bytes:
+        """Return the bytes of a file, of at most that many. Raises OSError."""
+        entry = self._listed(path).get(self._inside(path))
+        if entry is None:
+            raise OSError(0, "there is no such file at the revision")
+        return content(entry, most)
+
+    def policy(self, path: Path) -> Policy:
+        """Read a policy of the revision. Raises InputError naming `REVISION:FILE`."""
+        try:
+            return _policy(path, self.read)
+        except InputError as error:
+            # a base is named from the project, and lies as far from the policy in the repository
+            away = os.path.relpath(error.file or "", os.path.dirname(_name(path)) or ".")
+            place = os.path.normpath(os.path.join(os.path.dirname(self._inside(path)), away))
+            error.file = f"{self._text}:{place}"
+            raise
+
+    def _inside(self, path: str | Path) -> str:
+        return os.path.normpath(os.path.join(self.prefix, os.path.relpath(path)))
+
+    def _listed(self, path: str | Path, *options: str) -> dict[str, str]:
+        words = (*options, "-lz", "--full-tree", "--end-of-options", self._tree, self._inside(path))
+        found = os.fsdecode(_git("ls-tree", *words)).split("\0")[:-1]
+        return {name: entry for entry, _, name in (line.partition("\t") for line in found)}
+
+
+def content(entry: str, most: int) -> bytes:
+    """Return the bytes of a file, of at most that many, by what git says of it. Raises OSError."""
+    mode, _, blob, size = entry.split()
+    if mode in _NO_FILE:
+        raise OSError(0, f"it is {_NO_FILE[mode]} at the revision")
+    if size.isdigit() and int(size) > most:
+        raise OSError(0, f"it has more than {most} bytes")
+    return _git("cat-file", "blob", blob)
+
+
+def is_content(entry: str, data: bytes) -> bool:
+    """Return whether these are the bytes of a file of which git says this."""
+    blob = entry.split()[2]
+    kind = "sha1" if len(blob) == 40 else "sha256"
+    return hashlib.new(kind, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == blob
+
+
 def policy_at(text: str, beside: Path | None = None) -> Policy:
     """Read a policy as a person names it; an existing file wins over a revision of the same name.
 
@@ -49,44 +115,21 @@ def policy_at(text: str, beside: Path | None = None) -> Policy:
     """
     if os.path.isfile(text):
         return _policy(Path(text), read_plain)
-    revision, colon, file = text.partition(":")
+    name, colon, file = text.partition(":")
     try:
-        prefix = os.fsdecode(_git("rev-parse", "--show-prefix")).removesuffix("\n")
-        tree = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{tree}}").decode().strip()
+        revision = Revision(name)
     except OSError as problem:
         remedy = "name a file, or REVISION:FILE in a git repository that is yours"
         raise InputError(
             f"is no file, and git finds no such revision here ({problem.strerror})", file=text, remedy=remedy
         ) from None
-
-    def inside(path: str | Path) -> str:
-        return os.path.normpath(os.path.join(prefix, os.path.relpath(path)))
-
-    def read(path: str | Path, most: int) -> bytes:
-        found = os.fsdecode(_git("ls-tree", "-lz", "--full-tree", "--end-of-options", tree, inside(path)))
-        entry, _, name = found.rstrip("\0").partition("\t")
-        if name != inside(path):
-            raise OSError(0, "there is no such file at the revision")
-        mode, _, blob, size = entry.split()
-        if mode in _NO_FILE:
-            raise OSError(0, f"it is {_NO_FILE[mode]} at the revision")
-        if size.isdigit() and int(size) > most:
-            raise OSError(0, f"it has more than {most} bytes")
-        return _git("cat-file", "blob", blob)
-
     if beside and not colon:
         path = beside.parent.resolve() / beside.name  # git goes through no link
     elif file.startswith(("./", "../")):
         path = Path(file)
     else:
-        path = Path(os.path.relpath(file or ".", prefix or "."))
-    try:
-        return _policy(path, read)
-    except InputError as error:
-        # a base is named from the project, and lies as far from the policy in the repository
-        away = os.path.relpath(error.file or "", os.path.dirname(_name(path)) or ".")
-        error.file = f"{revision}:{os.path.normpath(os.path.join(os.path.dirname(inside(path)), away))}"
-        raise
+        path = Path(os.path.relpath(file or ".", revision.prefix or "."))
+    return revision.policy(path)
 
 
 def _policy(path: Path, read: Read) -> Policy:

@@ -1,0 +1,194 @@
+"""Compare the recorded runs of a project, and its policies, with those of a commit: nothing is run or imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from ..evidence.check import shows
+from ..evidence.compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
+from ..evidence.drift import Mark, bullet_of, drift, some
+from ..evidence.manifest import MANIFEST, read_manifest
+from ..evidence.project import Project
+from ..evidence.record_files import MOST_BYTES, REPORT, STATE, TRACE, read_files, whole_log
+from ..evidence.verify import problems_of
+from ..fail.errors import InputError, RecordError
+from ..runtime.formats.documents import MAX_BYTES, read_plain
+from ..runtime.log.events import RunStarted
+from ..runtime.policy.policy import Policy
+from ..runtime.tools.project_modules import project_modules
+from .compare import Change, diff
+from .revisions import Revision, content, is_content
+from .static_tools import tools_beside
+from .words import summary, told
+
+_MOST = 10  # changes of a policy
+_Files = Mapping[str, bytes]
+_Policies = dict[str, tuple[Policy | None, Policy | None]]
+
+
+class Review(Struct):
+    """How the recorded runs and the policies of a project differ from those of a commit.
+
+    Attributes:
+        base: The commit.
+        names: All recorded runs.
+        added: Those that the commit lacks.
+        removed: The runs that it alone has.
+        found: The differences of each run that has changed or is damaged.
+        policies: What to say of each policy that has moved, and its changes; none where one side lacks it.
+        problems: Why policies cannot be read, one line each.
+    """
+
+    base: str
+    names: list[str]
+    added: list[str]
+    removed: list[str]
+    found: dict[str, list[Difference]]
+    policies: dict[str, tuple[str, list[Change]]]
+    problems: list[str]
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether a decision has moved, something is exposed, or a damaged record leaves that open."""
+        changes = (it for _, it in self.policies.values())
+        every = chain[Difference | Change](*self.found.values(), *changes)
+        return any(it.kind in ("DAMAGE", "EXPOSURE", "VERDICT") for it in every)
+
+    def lines(self, root: Path, mark: Mark = str) -> list[str]:
+        """Return it in words.
+
+        Args:
+            root: The project.
+            mark: Marks text of runs and policies, such as `code_span` for Markdown.
+        """
+        bullet = bullet_of(mark)
+        lines = drift(self.found, root, mark=mark, base=self.base)
+        for what, names in (("Added", self.added), ("Removed", self.removed)):
+            lines += [f"{bullet}{what}: {some(names, 'run', mark)}"] if names else []
+        same: dict[tuple[str, ...], list[str]] = {}
+        for name, (what, changes) in self.policies.items():
+            grave = [it for it in changes if it.kind in ("WIDER", "EXPOSURE")]
+            said = told([structs.replace(it, example=None) for it in grave], [], is_all=True, mark=mark)
+            more = [f"{bullet}and {len(said) - _MOST} more"] if said[_MOST:] else []
+            same.setdefault((what, *said[:_MOST], *more), []).append(name)
+        for (what, *said), names in same.items():
+            which = some(names, "policy file", mark) if names[1:] else mark(names[0])
+            lines += [f"{bullet}{which}: {what}", *(f"  {line}" for line in said)]
+        lines += [f"{bullet}{mark(problem)}" for problem in self.problems]
+        counts = f"{len(self.added)} added, {len(self.removed)} removed"
+        total = f"{len(self.found)} of {len(self.names)} runs changed since {mark(self.base)}, {counts}"
+        return [*lines, total] if mark is str else [f"### {total}", "", *lines]
+
+
+def review(project: Project, base: str) -> Review:
+    """Compare the recorded runs and the policies of a project with those of a commit.
+
+    Args:
+        project: The project around the current folder.
+        base: The commit, as git names it.
+
+    Raises:
+        InputError: Git finds no such commit here.
+    """
+    then: dict[str, dict[str, str]] = {}
+    try:
+        revision = Revision(base, "commit")
+        for path, entry in revision.files(project.root / "runs").items():
+            kind, _, rest = path.partition("/")
+            name, _, file = rest.partition("/")
+            if file:
+                then.setdefault(f"{kind}/{name}", {})[file] = entry
+        listed = revision.files(project.root / "policy")
+    except OSError as problem:
+        what = f"git finds no such commit here ({problem.strerror})"
+        remedy = "name one of a repository that is yours; a shallow clone has to fetch it"
+        raise InputError(what, file=base, remedy=remedy) from None
+    policies, problems = _policies(project.root / "policy", revision, listed)
+    tools, names, found = _tools(project.root), project.run_names(), {}
+    for name in names:
+        new, differences = _read(name, partial(read_files, project.folder(name), name))
+        entries = then.get(name, {})
+        is_same = new.keys() == entries.keys() and all(is_content(entries[it], new[it]) for it in new)
+        if entries and not differences and not is_same:
+            old, differences = _read(name, partial(_contents, entries), f" at {base}")
+            differences = differences or _differences(old, new, tools, policies)
+        if differences:
+            found[name] = differences
+    beside = tools_beside(project.root / "policy" / "v1.yaml")
+    moved: dict[str, tuple[str, list[Change]]] = {}
+    for name, (before, after) in policies.items():
+        if before is None or after is None:
+            moved[name] = "is new" if after else "is gone", []
+        elif before.version != after.version:
+            changes = diff(before, after, beside, {})
+            moved[name] = summary(changes, [], None), changes
+    added, removed = ([it for it in one if it not in other] for one, other in ((names, then), (then, names)))
+    return Review(base, names, added, removed, found, moved, problems)
+
+
+def _read(name: str, read: Callable[[], _Files], when: str = "") -> tuple[_Files, list[Difference]]:
+    """Return the files of a record, and how it is damaged."""
+    try:
+        files = read()
+        problems = problems_of(files, name, rendered=False)
+    except RecordError as error:
+        files, problems = {}, [str(error)]
+    except OSError as problem:
+        files, problems = {}, [f"{name}: {problem.strerror}"]
+    parts = [problem.removeprefix(f"{name}/").partition(": ") for problem in problems]
+    return files, [Difference("DAMAGE", at + when, words) for at, _, words in parts]
+
+
+def _contents(entries: Mapping[str, str]) -> _Files:
+    return {file: content(entry, MOST_BYTES) for file, entry in entries.items()}
+
+
+def _differences(
+    old: _Files, new: _Files, tools: Mapping[str, set[str]], policies: _Policies
+) -> list[Difference]:
+    """Return how a record differs from an earlier one, as `check` tells it; both are whole in themselves."""
+    was, made = ([line.event for line in whole_log(it[STATE], STATE)] for it in (old, new))
+    then, now = (read_manifest(it[MANIFEST], MANIFEST)[0] for it in (old, new))
+    head, again = was[0], made[0]
+    assert isinstance(head, RunStarted) and isinstance(again, RunStarted)
+    uncalled = {name: f"tools/{name}.py" for name in tools if f"tools/{name}.py" not in then}
+    moved = moved_inputs(then, now, is_all=True) | moved_offers(uncalled, head, again)
+    policy = {path for path in moved if path.startswith("policy/")}
+    code = {path for path in moved if path.endswith(".py")}.difference(*tools.values())
+    origin = Origin(policy | {again.policy.file}, code | {again.task}, tools)
+    _, of_today = policies.get(again.policy.file, (None, None))
+    found = Comparison(origin, was, made, moved, shows(of_today)).differences(is_cut_off=False)
+    words = "is another file; all lines are the same"
+    found = found or [Difference("OTHER", it, words) for it in (STATE, TRACE, REPORT) if old[it] != new[it]]
+    return with_inputs(moved, found)
+
+
+def _tools(root: Path) -> dict[str, set[str]]:
+    """Return the files that each tool is made of; they are read and not imported."""
+    found = {}
+    for path in (root / "tools").glob("*.py"):
+        with suppress(OSError):
+            found[path.stem] = {f"tools/{path.name}", *project_modules(read_plain(path, MAX_BYTES), root)}
+    return found
+
+
+def _policies(folder: Path, revision: Revision, listed: Iterable[str]) -> tuple[_Policies, list[str]]:
+    """Return each policy in a folder at a revision and now, and why some cannot be read."""
+    then = {name for name in listed if name.endswith(".yaml") and "/" not in name}
+    now = {path.name for path in folder.glob("*.yaml")}
+    found: _Policies = {}
+    problems = []
+    for name in sorted(then | now):
+        path = folder / name
+        try:
+            old = revision.policy(path) if name in then else None
+            found[f"policy/{name}"] = old, Policy.load(path, name=f"policy/{name}") if name in now else None
+        except InputError as error:
+            problems.append(str(error))
+    return found, problems
