@@ -242,6 +242,9 @@ def test_a_review_as_markdown(repository: Path, capsys: Out, monkeypatch: pytest
     }
 
 
+EVIDENCE = (ROOT / "docs/evidence.md").read_text()
+
+
 def shell(root: Path, command: str) -> tuple[int, str]:
     """Return exit code and output of a command, for which `tachograph` is on the path."""
     program = root.parent / "bin/tachograph"
@@ -251,3 +254,18 @@ def shell(root: Path, command: str) -> tuple[int, str]:
     env = {**MINE, "PATH": f"{program.parent}:{MINE['PATH']}"}
     done = subprocess.run(command, shell=True, cwd=root, env=env, capture_output=True)
     return done.returncode, (done.stdout + done.stderr).decode()
+
+
+def test_git_shows_versions_of_a_log_as_sentences(repository: Path) -> None:
+    shutil.copy(ROOT / ".gitattributes", repository)
+    (setting,) = re.findall("(?m)^git config .*", EVIDENCE)
+    assert shell(repository, setting) == (0, "")
+    edit(repository / A4, "the", "THE")
+    record_anew(repository)
+    log = repository / "runs/canonical/v1/state.jsonl"
+    code, said = shell(repository, f"git diff -- {log}")
+    assert code == 0 and re.search(r"(?m)^\+ +2\.c0\.i1  the tool returned .*THE", said)
+    assert '"event":' not in said
+    log.write_text(log.read_text().replace("\n", "\n<<<<<<< HEAD\n", 1))
+    code, said = shell(repository, f"git diff -- {log}")
+    assert code == 0 and "+<<<<<<< HEAD" in said and "+line 2 was changed" in said

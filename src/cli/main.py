@@ -352,11 +352,15 @@ def doctor(is_json: bool) -> int:
 @commands.command()
 @click.argument("run")
 def show(run: str) -> None:
-    """Print what a run did, line by line; also of a run that has not ended."""
+    """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
     from ..evidence.folder import not_ended
-    from ..evidence.show import shown
+    from ..evidence.show import shown, shown_log
     from .common import records_at
 
+    if Path(run).is_file():
+        for line in shown_log(Path(run)):
+            say(line)
+        return
     ((name, folder),) = records_at((run,), open_too=True)
     for line in shown(folder, f"{name}/state.jsonl"):
         say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..fail.errors import RecordError, system_reason
@@ -25,11 +26,12 @@ from ..runtime.log.events import (
     Waited,
     encode,
 )
-from ..runtime.log.lines import Damaged, read_log
+from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.models.types import call_text
 from .record_files import MOST_BYTES, STATE
 
 _MOST = 160
+_LONGEST = 4_000  # where versions of a log are compared: what is cut off would not differ
 
 
 def shown(folder: Path, name: str) -> list[str]:
@@ -43,7 +45,26 @@ def shown(folder: Path, name: str) -> list[str]:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     if not lines:
         raise RecordError("holds no whole line", file=name, remedy="restore it from git")
-    return [f"{line.event.at:>10}  {truncate(words(line.event), _MOST)}" for line in lines]
+    return _in_words(lines, _MOST)
+
+
+def shown_log(file: Path) -> list[str]:
+    """Return the lines of a log by itself in words, from the first damaged line on as they are. Raises OSError.
+
+    Git shows no difference at all if the program that it gives a log to fails, and a log with a conflict is damaged.
+    """
+    data = read_plain(file, MOST_BYTES)
+    try:
+        return _in_words(read_log(data, is_open=True), _LONGEST)
+    except Damaged as error:
+        pieces = data.splitlines(keepends=True)
+        whole = read_log(b"".join(pieces[: error.number - 1]))
+        rest = b"".join(pieces[error.number - 1 :]).decode(errors="replace").splitlines()
+        return [*_in_words(whole, _LONGEST), str(error), *rest]
+
+
+def _in_words(lines: Sequence[Line], most: int) -> list[str]:
+    return [f"{line.event.at:>10}  {truncate(words(line.event), most)}" for line in lines]
 
 
 def words(event: Event) -> str:
