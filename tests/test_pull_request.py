@@ -269,3 +269,25 @@ def test_git_shows_versions_of_a_log_as_sentences(repository: Path) -> None:
     log.write_text(log.read_text().replace("\n", "\n<<<<<<< HEAD\n", 1))
     code, said = shell(repository, f"git diff -- {log}")
     assert code == 0 and "+<<<<<<< HEAD" in said and "+line 2 was changed" in said
+
+
+def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:
+    root = tmp_path / "all"
+    for folder in ("policy", "tools", "data", "tasks/canonical", "runs/canonical"):
+        shutil.copytree(ROOT / folder, root / folder)
+    git(tmp_path, "init", "-q", "-b", "main", "all")
+    commit(root)
+    git(root, "branch", "theirs")
+    edits = {
+        "theirs": (V1, "iterations: 10", "iterations: 9"),
+        "main": (TASK, "question: ", "question: Now, "),
+    }
+    for side, (file, old, new) in edits.items():
+        git(root, "checkout", "-q", side)
+        edit(root / file, old, new)
+        assert shell(root, "tachograph accept canonical/v1")[0] == 0
+        commit(root)
+    done = [(command, *shell(root, command)) for command in re.findall(r"(?m)^\$ (.*)", EVIDENCE)]
+    assert [command for command, code, _ in done if code] == ["git merge theirs", "tachograph check"], done
+    assert "CONFLICT" in done[0][2] and done[-1][2] == "1 of 1 run holds\n"
+    assert all(new in (root / file).read_text() for file, _, new in edits.values())
