@@ -22,6 +22,8 @@ from tests.commands import exit_code
 from tests.test_drift import ROOT, edit, told
 from tests.test_revisions import MINE, commit, git
 
+RUNS = len((ROOT / "runs/LIST").read_text().split())
+
 Edit = Callable[[Path, pytest.MonkeyPatch], None]
 Out = pytest.CaptureFixture[str]
 
@@ -134,6 +136,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("recorded")
     for folder in ("policy", "tools", "data", "tasks", "runs"):
         shutil.copytree(ROOT / folder, root / folder)
+    shutil.copy(ROOT / "mcp.lock", root)
     (root / "counting.py").write_text("def most(number):\n    return number\n")
     edit(root / "tools/summarize.py", "import re\n", "import re\nfrom counting import most\n")
     edit(root / "tools/summarize.py", 'args.get("max_sentences", ', 'most(args.get("max_sentences", ')
@@ -186,7 +189,7 @@ def test_what_has_moved_is_named(repository: Path, capsys: Out, change: str, is_
 
 def test_what_a_review_tells(repository: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tachograph.evidence.record_files.report", lambda *_: "in another way")
-    assert reviewed(capsys, "HEAD", code=0) == ["0 of 24 runs changed since HEAD, 0 added, 0 removed"]
+    assert reviewed(capsys, "HEAD", code=0) == [f"0 of {RUNS} runs changed since HEAD, 0 added, 0 removed"]
     edit(repository / "policy/secrets.yaml", "email, github_token", "email")
     edit(repository / V1, "https://corpus.test/", '"\n  - "'.join(f"https://{n}.test/" for n in range(11)))
     (repository / "policy/new.yaml").write_text("schema: policy/v1\n")
@@ -194,7 +197,7 @@ def test_what_a_review_tells(repository: Path, capsys: Out, monkeypatch: pytest.
     (repository / "tools/search.py").write_text("raise SystemExit")  # nothing is run
     lines = reviewed(capsys, "HEAD", code=1)
     assert {"Added: 1 run: loop/others", "Removed: 1 run: loop/hooks", "policy/new.yaml: is new"} <= {*lines}
-    assert {"  EXPOSURE /redact: github_token", "  and 1 more"} <= {*lines}
+    assert {"  EXPOSURE /redact: github_token is redacted no more", "  and 1 more"} <= {*lines}
     assert any("WIDER /url_allowlist: GET, HEAD https://0.test/" in line for line in lines)
     assert not any("TIGHTER" in line for line in lines)
     (repository / "policy/new.yaml").write_text("schema: policy/v2\n")
@@ -237,9 +240,10 @@ def test_a_review_as_markdown(repository: Path, capsys: Out, monkeypatch: pytest
     assert "everyone" not in prose and "everyone" in "".join(lines) and "##[" not in "".join(lines)
     assert all(re.match(r" *- ", line) for line in lines[2:])
     assert "- What follows from `policy/secrets.yaml`:" in lines
-    assert {"  - EXPOSURE `/redact`: `github_token`", "  - EXPOSURE `0`: `shows the value of DESK_KEY`"} <= {
-        *lines
-    }
+    assert {
+        "  - EXPOSURE `/redact`: `github_token is redacted no more`",
+        "  - EXPOSURE `0`: `shows the value of DESK_KEY`",
+    } <= {*lines}
 
 
 EVIDENCE = (ROOT / "docs/evidence.md").read_text()
@@ -275,6 +279,7 @@ def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:
     root = tmp_path / "all"
     for folder in ("policy", "tools", "data", "tasks/canonical", "runs/canonical"):
         shutil.copytree(ROOT / folder, root / folder)
+    shutil.copy(ROOT / "mcp.lock", root)
     git(tmp_path, "init", "-q", "-b", "main", "all")
     commit(root)
     git(root, "branch", "theirs")
