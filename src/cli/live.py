@@ -11,10 +11,9 @@ from ..evidence.folder import partial_of
 from ..evidence.live_tasks import LiveRun
 from ..evidence.record import Listen, record, resume
 from ..evidence.record_files import head_in
-from ..evidence.show import words
+from ..evidence.show import line_of
 from ..evidence.tasks import Task
 from ..fail.errors import InputError
-from ..runtime.formats.escape import truncate
 from ..runtime.log.events import Event
 from ..runtime.models.providers import model_of
 from ..runtime.run import RunMade
@@ -89,4 +88,4 @@ def _approve(word: str | None) -> Approve | None:
 
 
 def _tell(event: Event) -> None:
-    say(f"{event.at:>10}  {truncate(words(event), 160)}")
+    say(line_of(event))

@@ -31,6 +31,7 @@ from .init import init
 from .mcp import mcp
 from .policy import policy
 from .review import review_command
+from .views import ls, page, show, site
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -310,30 +311,6 @@ def explain(runs: tuple[str, ...]) -> None:
 
 
 @commands.command()
-def ls() -> None:
-    """List runs, also those that have not ended: name, ending, failure mode, steps, model."""
-    from ..evidence.folder import partial_of
-    from ..evidence.record_files import lines_in, recorded_log
-    from ..runtime.log.events import RunEnded, RunStarted
-    from ..runtime.log.steps import steps_of
-
-    project = project_at(Path())
-    is_open = project.open_names()
-    names = project.run_names() if is_open else names_of(project, ())
-    width = max(map(len, [*names, *is_open]))
-    logs = {
-        name: [line.event for line in recorded_log(project.folder(name), f"runs/{name}")] for name in names
-    }
-    opened = {name: lines_in(partial_of(project.folder(name))) for name in is_open}
-    for name, events in [*logs.items(), *opened.items()]:
-        end = events[-1] if events else None
-        ending, mode = (end.ending, end.mode) if isinstance(end, RunEnded) else ("open", "")
-        model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, RunStarted)]
-        steps = count(len(steps_of(events)), "step")
-        say(f"{name:{width}}  {ending:22}  {mode or '-':20}  {steps:9} {''.join(model)}")
-
-
-@commands.command()
 @click.option("--json", "is_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(is_json: bool) -> int:
     """Say whether this installation and this project are sound; tools and hooks are imported. Exit code 1 if not."""
@@ -347,25 +324,6 @@ def doctor(is_json: bool) -> int:
     for finding in () if is_json else found:
         say(f"{finding.status:4}  {finding.what}: {finding.words}")
     return FAILED if any(finding.status == "bad" for finding in found) else OK
-
-
-@commands.command()
-@click.argument("run")
-def show(run: str) -> None:
-    """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
-    from ..evidence.folder import not_ended
-    from ..evidence.show import shown, shown_log
-    from .common import records_at
-
-    if Path(run).is_file():
-        for line in shown_log(Path(run)):
-            say(line)
-        return
-    ((name, folder),) = records_at((run,), open_too=True)
-    for line in shown(folder, f"{name}/state.jsonl"):
-        say(line)
-    if folder.suffix == ".partial":
-        say(str(not_ended(name)))
 
 
 @commands.command()
@@ -412,5 +370,5 @@ def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
 
 commands.add_command(policy)
 commands.add_command(init)
-commands.add_command(mcp)
-commands.add_command(review_command)
+for command in (ls, mcp, page, review_command, show, site):
+    commands.add_command(command)

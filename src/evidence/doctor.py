@@ -25,6 +25,8 @@ from .record_files import NAMES
 
 _NAME: Final = __name__.partition(".")[0]
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
+# what each extra of the package is for; "" is what every installation has
+_EXTRAS: Final = {"": "packages", "live": "packages for live models", "views": "packages for views"}
 _MOST: Final = 5  # findings of one kind that are not ok
 # what keeps git from changing line ends, and what lets it: a record holds digests of bytes
 _KEEPS: Final = re.compile(r"(?m)^\*\s(?:.*\s)?(?:-text|binary)\b")
@@ -69,16 +71,22 @@ def _installation() -> Iterator[Finding]:
     try:
         wanted = metadata.requires(_NAME) or []
     except metadata.PackageNotFoundError:  # its sources are imported where they lie
-        lines = [*_lines(_PACKAGE.parent / "requirements.txt")]
-        wanted = lines + [f"{line}; extra" for line in _lines(_PACKAGE.parent / "requirements-live.txt")]
-    for is_extra, what in ((False, "packages"), (True, "packages for live models")):
-        needs = [text.partition(";")[0].strip() for text in wanted if ("extra" in text) == is_extra]
+        files = {extra: _PACKAGE.parent / f"requirements{extra and '-'}{extra}.txt" for extra in _EXTRAS}
+        wanted = [f'{line}; extra == "{extra}"' for extra, file in files.items() for line in _lines(file)]
+    for extra, what in _EXTRAS.items():
+        needs = [text.partition(";")[0].strip() for text in wanted if _extra_of(text) == extra]
         wrong = [
             f"{text} ({version or 'missing'})" for text in needs if not _fits(text, version := _version(text))
         ]
-        remedy = "pip install 'tachograph[live]'" if is_extra else "install it anew with pip"
+        remedy = f"pip install 'tachograph[{extra}]'" if extra else "install it anew with pip"
         words = f"{', '.join(wrong)}; {remedy}" if wrong else f"all {len(needs)} are in range"
-        yield Finding("ok" if not wrong else "warn" if is_extra else "bad", what, words)
+        yield Finding("ok" if not wrong else "warn" if extra else "bad", what, words)
+
+
+def _extra_of(requirement: str) -> str:
+    """Return the extra that brings a package, "" where every installation has it."""
+    found = re.search(r"""extra == ["'](\w+)""", requirement)
+    return found[1] if found else ""
 
 
 def _lines(file: Path) -> list[str]:

@@ -146,10 +146,15 @@ def put_in_place(partial: Path, folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+    exchange(partial, folder)  # before this it is an open run, which a resume puts in place
+
+
+def exchange(made: Path, folder: Path) -> None:
+    """Put a folder in the place of another one, if there is one, and remove that. Raises OSError."""
     old = old_of(folder)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         os.rename(folder, old)
-    os.rename(partial, folder)  # before this it is an open run, which a resume puts in place
+    os.rename(made, folder)
     shutil.rmtree(old, ignore_errors=True)  # what is left of it counts as none
     sync(folder.parent)

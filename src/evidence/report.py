@@ -58,9 +58,6 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
     assert isinstance(head, RunStarted)
     assert isinstance(end, RunEnded)
     steps = steps_of(events) if steps is None else steps
-    calls = [call for step in steps for call in step.calls]
-    attempts = sum(len(call.attempts) for call in calls)
-    made = sum(bool(call.attempts) for call in calls)
     link = _to_file if head.task else _as_code
     denials = _denials(steps, link)
     mode = f" Failure mode: `{end.mode}`." if end.mode else ""
@@ -68,8 +65,7 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
         f"# Run {escape_markdown(head.run_id)}",
         "",
         f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
-        f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
-        f" · Denials: {len(denials)}",
+        counts(steps),
         "",
         "## Question",
         "",
@@ -93,6 +89,17 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
         parts += ["## Failures", "", *failures, ""]
     parts += [*_budgets(head, steps), *_diagram(steps), *_provenance(head)]
     return "\n".join(parts) + "\n"
+
+
+def counts(steps: Sequence[StepView]) -> str:
+    """Return in one line how many steps, calls, attempts, retries and denials there are."""
+    calls = [call for step in steps for call in step.calls]
+    attempts = sum(len(call.attempts) for call in calls)
+    made = sum(bool(call.attempts) for call in calls)
+    return (
+        f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
+        f" · Denials: {len(_denials(steps, _as_code))}"
+    )
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -198,7 +205,8 @@ def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str
     return f"- Step {step.number}, {who}, attempt {attempt.number}: {what}."
 
 
-def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
+def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int, int]]:
+    """Return the name of each budget, how much of it was used, and how much the policy allows."""
     replies = [step.reply for step in steps if step.reply is not None]
     outcomes = [attempt.outcome for step in steps for call in step.calls for attempt in call.attempts]
     calls = [call for step in steps for call in step.calls if call.decided is not None]
@@ -211,11 +219,16 @@ def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
         ),
         "max_attempts": len(outcomes),
     }
-    rows = [
-        f"| {name.removeprefix('max_').replace('_', ' ')} | {number} | {head.policy.limits[name]} |"
+    limits = head.policy.limits
+    return [
+        (name.removeprefix("max_").replace("_", " "), number, limits[name])
         for name, number in used.items()
-        if name in head.policy.limits
+        if name in limits
     ]
+
+
+def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
+    rows = [f"| {name} | {used} | {allowed} |" for name, used, allowed in budgets(head, steps)]
     return ["## Budgets", "", "| budget | used | allowed |", "|---|---:|---:|", *rows, ""]
 
 

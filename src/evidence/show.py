@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
@@ -27,15 +28,21 @@ from ..runtime.log.events import (
     encode,
 )
 from ..runtime.log.lines import Damaged, Line, read_log
+from ..runtime.log.steps import steps_of
 from ..runtime.models.types import call_text
 from .record_files import MOST_BYTES, STATE
 
-_MOST = 160
-_LONGEST = 4_000  # where versions of a log are compared: what is cut off would not differ
+MOST: Final = 160  # characters of a sentence
+_LONGEST: Final = 4_000  # where versions of a log are compared: what is cut off would not differ
 
 
 def shown(folder: Path, name: str) -> list[str]:
     """Return the lines of a run in words, whether it has ended or not. Raises RecordError."""
+    return [line_of(event) for event in events_in(folder, name)]
+
+
+def events_in(folder: Path, name: str) -> list[Event]:
+    """Return the events of a run, whether it has ended or not, at least one. Raises RecordError."""
     try:
         lines = read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)
     except OSError as error:
@@ -45,7 +52,9 @@ def shown(folder: Path, name: str) -> list[str]:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     if not lines:
         raise RecordError("holds no whole line", file=name, remedy="restore it from git")
-    return _in_words(lines, _MOST)
+    if not isinstance(lines[0].event, RunStarted):
+        raise RecordError("does not begin with a run", file=name, line=1, remedy="restore it from git")
+    return [line.event for line in lines]
 
 
 def shown_log(file: Path) -> list[str]:
@@ -55,16 +64,38 @@ def shown_log(file: Path) -> list[str]:
     """
     data = read_plain(file, MOST_BYTES)
     try:
-        return _in_words(read_log(data, is_open=True), _LONGEST)
+        return _in_words(read_log(data, is_open=True))
     except Damaged as error:
         pieces = data.splitlines(keepends=True)
         whole = read_log(b"".join(pieces[: error.number - 1]))
         rest = b"".join(pieces[error.number - 1 :]).decode(errors="replace").splitlines()
-        return [*_in_words(whole, _LONGEST), str(error), *rest]
+        return [*_in_words(whole), str(error), *rest]
 
 
-def _in_words(lines: Sequence[Line], most: int) -> list[str]:
-    return [f"{line.event.at:>10}  {truncate(words(line.event), most)}" for line in lines]
+def _in_words(lines: Sequence[Line]) -> list[str]:
+    return [line_of(line.event, _LONGEST) for line in lines]
+
+
+def line_of(event: Event, most: int = MOST) -> str:
+    """Return an event as a line: its address, and what it says, cut at a number of characters."""
+    return f"{event.at:>10}  {truncate(words(event), most)}"
+
+
+class Overview(NamedTuple):
+    """A run in short: its ending, `open` where it has none, its failure mode, its number of steps and its model."""
+
+    ending: str
+    mode: str
+    steps: int
+    model: str
+
+
+def overview(events: Sequence[Event]) -> Overview:
+    """Return a log, which may be empty, in short."""
+    end = events[-1] if events else None
+    ending, mode = (end.ending, end.mode) if isinstance(end, RunEnded) else ("open", "")
+    model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, RunStarted)]
+    return Overview(ending, mode, len(steps_of(events)), "".join(model))
 
 
 def words(event: Event) -> str:

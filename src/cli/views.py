@@ -1,0 +1,112 @@
+"""The commands that show runs to people."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .common import count, names_of, project_at, records_at, say
+
+if TYPE_CHECKING:
+    from ..evidence.project import Project
+    from ..runtime.log.events import Event
+
+
+@click.command()
+def ls() -> None:
+    """List runs, also those that have not ended: name, ending, failure mode, steps, model."""
+    from ..evidence.show import overview
+
+    runs = [(name.removesuffix(".partial"), events) for name, events in _runs_of(project_at(Path()))]
+    width = max(len(name) for name, _ in runs)
+    for name, events in runs:
+        ending, mode, steps, model = overview(events)
+        say(f"{name:{width}}  {ending:22}  {mode or '-':20}  {count(steps, 'step'):9} {model}")
+
+
+def _runs_of(project: Project) -> list[tuple[str, list[Event]]]:
+    """Return name and log of each run; the names of those that have not ended end in `.partial`."""
+    from ..evidence.folder import partial_of
+    from ..evidence.record_files import lines_in, recorded_log
+
+    is_open = project.open_names()
+    names = project.run_names() if is_open else names_of(project, ())
+    logs = [
+        (name, [line.event for line in recorded_log(project.folder(name), f"runs/{name}")]) for name in names
+    ]
+    return logs + [(f"{name}.partial", lines_in(partial_of(project.folder(name)))) for name in is_open]
+
+
+@click.command()
+@click.argument("run")
+@click.option("--tree", "is_tree", is_flag=True, help="As a tree of steps, calls and attempts.")
+@click.option("--follow", "is_followed", is_flag=True, help="As it goes on, until it ends or Ctrl-C.")
+def show(run: str, is_tree: bool, is_followed: bool) -> None:
+    """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
+    from ..evidence.folder import not_ended
+    from ..evidence.show import events_in, line_of, shown, shown_log
+
+    if is_tree and is_followed:
+        raise click.UsageError("--follow prints lines as they come, and no tree; leave one of them out")
+    if Path(run).is_file() and not (is_tree or is_followed):
+        for line in shown_log(Path(run)):
+            say(line)
+        return
+    ((name, folder),) = records_at((run,), open_too=True)
+    log = f"{name}/state.jsonl"
+    if is_followed:
+        from ..views.follow import follow
+
+        for event in follow(folder, log):
+            say(line_of(event))
+        return
+    if is_tree:
+        from ..views.outline import outline
+        from ..views.tree import drawn
+
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo(drawn(outline(events_in(folder, log)), width), nl=False)
+    else:
+        for line in shown(folder, log):
+            say(line)
+    if folder.suffix == ".partial":
+        say(str(not_ended(name)))
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Where; KIND-NAME.html if absent."
+)
+def page(run: str, out: Path | None) -> None:
+    """Write a run as one page of HTML, which loads nothing and runs no script; also one that has not ended."""
+    from ..evidence.show import events_in
+    from ..views.page import page as page_of
+    from ..views.site import write_page
+
+    ((name, folder),) = records_at((run,), open_too=True)
+    file = out or Path("-".join([*folder.resolve().parts[-2:]]) + ".html")
+    write_page(file, page_of(name, events_in(folder, f"{name}/state.jsonl")))
+    say(f"{file}: written")
+
+
+@click.command()
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Where; the folder `site` if absent."
+)
+def site(out: Path | None) -> None:
+    """Write a page for each run of the project, and an index of them, into a folder that holds nothing else."""
+    from ..runtime.log.events import RunStarted
+    from ..views.site import site as site_of
+    from ..views.site import write_site
+
+    project = project_at(Path())
+    # of a run that has not ended, not even the first line may be there
+    runs = [run for run in sorted(_runs_of(project)) if isinstance(next(iter(run[1]), None), RunStarted)]
+    folder = out or project.root / "site"
+    write_site(folder, site_of(runs))
+    say(f"{folder / 'index.html'}: written, with {count(len(runs), 'run')}")
