@@ -26,7 +26,12 @@ from .record_files import NAMES
 _NAME: Final = __name__.partition(".")[0]
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 # what each extra of the package is for; "" is what every installation has
-_EXTRAS: Final = {"": "packages", "live": "packages for live models", "views": "packages for views"}
+_EXTRAS: Final = {
+    "": "packages",
+    "live": "packages for live models",
+    "mcp": "packages for MCP servers",
+    "views": "packages for views",
+}
 _MOST: Final = 5  # findings of one kind that are not ok
 # what keeps git from changing line ends, and what lets it: a record holds digests of bytes
 _KEEPS: Final = re.compile(r"(?m)^\*\s(?:.*\s)?(?:-text|binary)\b")
