@@ -336,3 +336,24 @@ def test_a_resume_may_find_other_functions_in_code(desk: Callable[..., Agent]) -
         tachograph.record(desk(model=model), "?", out="out")
     Path("desk_of_code/say.py").write_text(f"{SAY}# resume\n", encoding="utf-8")
     assert tachograph.resume(desk(), "out").ending == "final_answer"
+
+
+def test_what_a_tool_raised_is_told_and_not_recorded(
+    project: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tools").mkdir()
+    source = (
+        (project / "tools/echo.py")
+        .read_text()
+        .replace("    return {", "    raise ValueError('why')\n    return {", 1)
+    )
+    (tmp_path / "tools/echo.py").write_text(source)
+
+    def model(asked: LLMInput) -> LLMOutput:
+        return LLMOutput(tool_calls=[ToolCall("echo", {"text": "a"})])
+
+    made = Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
+    line = source.partition("    raise")[0].count("\n") + 1
+    assert f"tools/echo.py:{line}: ValueError: why" in caplog.text
+    assert made.ending == "failure_mode_terminal"
+    assert "why" not in repr(made.events)

@@ -62,8 +62,9 @@ def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, 
         ".gitattributes",
     }
     assert runs | places <= tree(project)
-    for words in (["check"], ["verify"], ["policy", "test"], ["doctor"], ["run"]):
+    for words in (["check"], ["verify"], ["policy", "test"], ["doctor"]):
         run(project, *words)
+    assert "first/denied: final_answer, 1 denial" in run(project, "run")
     assert tree(tmp_path) - before - {f"{below}/{path}" for path in tree(project)} <= {below}
 
 

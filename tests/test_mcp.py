@@ -226,7 +226,7 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "third: added" in capsys.readouterr().out
     assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", *command, "odd") == 2
     assert "\u001b" not in capsys.readouterr().err
-    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", "/nowhere/at/all") == 1
+    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", "/nowhere/at/all") == 2
     assert (
         exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
     )

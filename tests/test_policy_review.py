@@ -18,6 +18,7 @@ from tachograph.evidence.project import Project
 from tachograph.fail.errors import PolicyError
 from tachograph.review.compare import diff, gates, wider
 from tachograph.review.edit import LeastEdit, least_edit, with_leaf
+from tachograph.review.explain import explain
 from tachograph.review.replays import questions_of, what_if
 from tachograph.review.suggest import suggest
 from tachograph.runtime.log.events import Call, Reach
@@ -331,6 +332,9 @@ def test_what_no_test_notices_comes_with_one_that_does(
     monkeypatch.chdir(root)
     assert exit_code("policy", "coverage") == 0
     file = root / "policy/tests/v1.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("expect: allow", "expect: deny", 1))
+    assert exit_code("policy", "coverage") == 2  # a test that fails notices nothing
     for policy in ("policy/v1.yaml", "policy/desk.yaml", "policy/secrets.yaml"):
         head = f"schema: policy-tests/v1\npolicy: {policy}\ntests:\n"
         first = "- {name: one, call: {tool: shell}, expect: deny}\n"
@@ -389,3 +393,14 @@ def test_a_draft_takes_from_the_policy_what_no_least_edit_allows(reach: Reach) -
     draft = Gate(suggest([(gate, [question])]), gate.tools.values())
     assert gate.ask(question).decision == draft.ask(question).decision == "allow"
     assert wider(gate, draft, {}) == []
+
+
+def test_what_a_tool_met_is_explained_too(project: Path) -> None:
+    name = "method_of_a_tool"
+    lines = explain(task_of_row(project, name), folder_of_row(project, name), name)
+    (late,) = [
+        number
+        for number, line in enumerate(lines)
+        if "page sends GET to https://good.test/a.txt: deny" in line
+    ]
+    assert any("to allow /tools/page/methods: GET" in line for line in lines[late:])

@@ -35,7 +35,7 @@ from .views import ls, page, show, site
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
-    from ..runtime.log.events import RunEnded
+    from ..runtime.run import RunMade
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -135,15 +135,20 @@ def run(
         else:
             say(f"{task.folder}: is for live models; record it by name")
             continue
-        _say_recorded(task.folder, made.ended)
+        _say_recorded(task.folder, made)
         is_expected = task.spec.expected.ending is not None  # else the run would have been refused
         failed = failed or (made.ended.ending != "final_answer" and not is_expected)
     project.write_list()
     return FAILED if failed else OK
 
 
-def _say_recorded(name: str, ended: RunEnded) -> None:
-    say(f"{name}: {', '.join(filter(None, (ended.ending, ended.mode)))}, recorded in runs/{name}")
+def _say_recorded(name: str, made: RunMade) -> None:
+    from ..runtime.log.events import Decided
+
+    denials = sum(isinstance(it, Decided) and it.decision == "deny" for it in made.journal.events)
+    denied = f"{count(denials, 'denial')} (tachograph explain {name})" if denials else ""
+    words = ", ".join(filter(None, (made.ended.ending, made.ended.mode, denied)))
+    say(f"{name}: {words}, recorded in runs/{name}")
 
 
 @commands.command()
@@ -294,7 +299,7 @@ def resume(
 
         made = resume_live(task, folder, settled, base_url, approve)
     project.write_list()
-    _say_recorded(name, made.ended)
+    _say_recorded(name, made)
 
 
 @commands.command()

@@ -149,11 +149,13 @@ def some(names: Sequence[str], noun: str, mark: Mark) -> str:
 def _hint(root: Path, path: str, base: str) -> str:
     """Return how to see what has changed in a file of a project."""
     file = root / _split(path)[0]
+    while not file.exists() and file != root:  # a tool of an MCP server is a part of mcp.lock
+        file = file.parent
     has_returns = os.path.isfile(file) and b"\r\n" in file.read_bytes()
     ends = " (its lines end with carriage returns)" if has_returns else ""
     # nothing of git is run: the configuration of a repository may start programs
     command = shlex.join(["git", "diff", *filter(None, [base]), "--", os.path.relpath(file)])
-    return f"{ends}; {command}" if _checkout(root) else ends
+    return f"{ends}; {command}" if _checkout(root) and file != root else ends
 
 
 def _split(place: str) -> tuple[str, str | None]:

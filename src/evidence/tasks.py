@@ -25,7 +25,7 @@ from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Event, RunStarted
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
-from ..runtime.mcp.server import LOCK, ServerPlace, server_at, tool_names
+from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at, tool_names
 from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_mounts, check_names
 from ..runtime.policy.gate import Gate
@@ -123,6 +123,7 @@ class Task:
         offered: dict[str, Tool] = {}
         for name, it in self.spec.mcp.items():
             place = ServerPlace(tuple(it.command), it.url, passed=tuple(it.env), timeout_s=it.timeout_s)
+            read_lock(self.root / LOCK)  # what is wrong with that file is no matter of the task
             try:
                 server = server_at(name, place, self.root / LOCK)
             except InputError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from ..evidence.policy_tests import PolicyTest, compared
-from ..fail.errors import PolicyError
+from ..fail.errors import InputError, PolicyError
 from ..runtime.log.events import Call
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Step, Verdict
@@ -50,7 +50,13 @@ def coverage(gate: Gate, tests: Sequence[tuple[PolicyTest, Question]]) -> Covera
     Args:
         gate: The gate of the policy.
         tests: Its tests, each with the question that it asks.
+
+    Raises:
+        InputError: A test fails.
     """
+    for failing in [it for it, question in tests if compared(it, gate.ask(question))]:
+        remedy = "mend it first: `tachograph policy test` says how it fails"
+        raise InputError(f"the test {failing.name!r} fails already", remedy=remedy)
     calls: dict[str, list[Call]] = {}
     for _, question in tests:
         if isinstance(question.about, Call):

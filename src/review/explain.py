@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import structs
+
 from ..evidence.run_source import RunSource
 from ..runtime.formats.json_pointer import by_index, get
 from ..runtime.log.events import Call
@@ -15,7 +17,7 @@ from ..runtime.policy.policy import Policy
 from .compare import wider
 from .edit import least_edit
 from .replays import questions_of
-from .words import for_tools
+from .words import for_tools, question_words
 
 
 def explain(source: RunSource, folder: Path, name: str) -> list[str]:
@@ -30,9 +32,13 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     found: list[str] = []
     for question in questions:
         call, verdict = question.about, gate.ask(question)
-        if not isinstance(call, Call):
+        if isinstance(call, Call):
+            what = f"{call.id} {call.name} {call_text(call)}"
+        elif verdict.decision == "deny":  # what a tool met, its result, or another step
+            what = question_words(structs.replace(question, used={}))
+        else:
             continue
-        found.append(f"{call.id} {call.name} {call_text(call)}: {verdict.decision} by {verdict.rule}")
+        found.append(f"{what}: {verdict.decision} by {verdict.rule}")
         for each in gate.verdicts(question) if verdict.rule != GATE_ERROR else [verdict]:
             # what is allowed may rest on a section that the policy does not have, and need not
             is_told = each.decision != "allow" or _is_held(gate.policy, each.place)
@@ -49,7 +55,7 @@ def _what_would_allow(gate: Gate, question: Question) -> Iterator[str]:
     if least.refused is not None:
         rule, leaf, point = least.refused.rule, least.refused.leaf, least.refused.point
         reason = rule.reason(point, leaf, allowed=False)
-        yield f"no edit  {rule.id:15} nothing can be added that allows it: {reason}"
+        yield f"no edit  {rule.id:15} for a person to decide: {reason}"
         return
     for edit in least.edits:
         yield f"to allow {edit.place}: {edit.words}"

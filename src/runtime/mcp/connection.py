@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ...fail.errors import InputError, warn
+from ...fail.errors import InputError, system_reason, warn
 from ..formats.strict_json import as_json
 from ..models.providers.environment import variable
 from .server import ServerPlace, changes
@@ -50,9 +50,11 @@ class Connection:
             self.close()
             warn(
                 "the MCP server %s offers other tools than mcp.lock holds (%s); look at them with "
-                "`tachograph mcp inspect`, and accept them with `tachograph mcp accept`",
+                "`tachograph mcp inspect %s %s`, and accept them with `tachograph mcp accept` likewise",
                 server.name,
                 "; ".join(differences[:4]),
+                server.name,
+                f"--url {server.place.url}" if server.place.url else f"-- {' '.join(server.place.command)}",
             )
             raise PermissionError("the server offers other tools than those that were accepted")
 
@@ -158,8 +160,17 @@ class Session:
 
 
 def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
-    """Return what a server offers, and end it. Raises InputError or OSError."""
-    session = Session(place)
+    """Return what a server offers, and end it. Raises InputError."""
+    try:
+        session = Session(place)
+    except OSError as error:
+        remedy = (
+            "check the URL" if place.url else "check the command, written after `--`, by starting it yourself"
+        )
+        where = place.url or " ".join(place.command)
+        raise InputError(
+            f"no MCP server answers ({system_reason(error)})", file=where, remedy=remedy
+        ) from None
     session.close()
     return session.offered
 

@@ -177,7 +177,8 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     )
     servers = data["servers"] if is_lock else {}
     if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
-        raise ToolError("is no list of accepted tools", file=str(path), remedy="restore it from git")
+        remedy = "restore it from git, or remove it and accept the servers again"
+        raise ToolError("is no list of accepted tools", file=path.name, remedy=remedy)
     return servers
 
 

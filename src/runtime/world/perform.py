@@ -34,6 +34,7 @@ from ..log.events import Call, Fact, Failed, HookAnswered, ModelReplied, ToolRet
 from ..models.types import LLMOutput, Model, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
 from ..redaction.redactor import Redactor, placeholders
+from ..tools.contract import Tool
 
 _MAX_CLASS_NAME = 100
 _MAX_SAID = 300  # characters
@@ -190,6 +191,8 @@ class Performer:
             kind = "transient"
         if io.denied or io.undeclared:
             kind = "other"
+        elif kind == "other" and self.fault(at) is None:  # the record holds neither text nor place
+            warn("%s: %s", _place_in(error, effect.tool), _said(error, effect.redactor))
         return Failed(
             at=at,
             error=class_of(error),
@@ -198,6 +201,25 @@ class Performer:
             place=f"io.{io.undeclared}" if io.undeclared else "",
             met=io.met,
         )
+
+
+def _place_in(error: BaseException, tool: Tool) -> str:
+    """Return the file of a tool with the last line of it that an exception came through, if any."""
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == tool.file:
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{tool.file}{line}"
+
+
+def _said(error: BaseException, redactor: Redactor) -> str:
+    """Return the class of an exception and what it says, for people: redacted, and cut."""
+    try:
+        text = redactor.text(clean_text(str(error)))[:_MAX_SAID]
+    except Exception:  # noqa: BLE001 - code of an exception runs here
+        text = ""
+    return f"{class_of(error)}: {text}" if text else class_of(error)
 
 
 def given(effect: Invoke) -> tuple[Any, list[Fact]]:
@@ -266,8 +288,8 @@ def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    if str(error):  # the record does not hold what a function of the caller raised
-        warn("the model failed: %s: %s", class_of(error), redactor.text(str(error))[:_MAX_SAID])
+    # the record does not hold what a function of the caller raised
+    warn("the model failed: %s", _said(error, redactor))
     status, said = 0, ""
     if isinstance(error, ModelError):
         status = error.status if type(error.status) is int else 0
