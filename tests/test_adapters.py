@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.tools import tool as langchain_tool
+from pydantic import BaseModel
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -29,16 +29,27 @@ POLICY: dict[str, Any] = {
 }
 
 
-@langchain_tool
-def add(a: int, b: int = 2) -> int:
-    """Add two numbers."""
-    return a + b
+class Numbers(BaseModel):
+    a: int
+    b: int = 2
 
 
-@langchain_tool
-async def say(text: str) -> str:
-    """Say a text."""
-    return text
+class Text(BaseModel):
+    text: str
+
+
+class OfLangChain:
+    """What a tool of LangChain has, as `langchain_core.tools.StructuredTool` has it."""
+
+    def __init__(self, name: str, schema: type[BaseModel]) -> None:
+        self.name, self.description, self.tool_call_schema = name, f"{name} it.", schema
+
+    async def ainvoke(self, arguments: dict[str, Any]) -> Any:
+        read = self.tool_call_schema.model_validate(arguments)
+        return read.a + read.b if isinstance(read, Numbers) else arguments["text"]
+
+
+add, say = OfLangChain("add", Numbers), OfLangChain("say", Text)
 
 
 class Asked:
