@@ -43,7 +43,6 @@ class Connection:
     """
 
     def __init__(self, server: McpServer) -> None:
-        self._place = server.place
         self._session = Session(server.place)
         offered = self._session.offered
         if differences := changes(server.offered, offered):

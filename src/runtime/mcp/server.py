@@ -17,11 +17,12 @@ from msgspec import Struct
 from ...fail.errors import InputError, ToolError
 from ..formats.documents import read_plain
 from ..formats.strict_json import canonical, digest
-from ..tools.contract import Tool
+from ..tools.contract import Tool, without_marks
 
 LOCK: Final = "mcp.lock"
 _SCHEMA: Final = "mcp-lock/v1"
 _MOST_BYTES: Final = 16 << 20
+_REMEDY: Final = "restore it from git, or remove it and accept the servers again"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,30}")
 _RESULT: Final = {
     "type": "object",
@@ -75,9 +76,9 @@ class McpServer:
             return connection.call(name, arguments)
 
         # a place is what the policy says it is, and never what a server says
-        schema = {**_without_marks(definition["inputSchema"]), "additionalProperties": False}
+        schema = {**without_marks(definition["inputSchema"]), "additionalProperties": False}
         return Tool(
-            f"{self.name}__{name}",
+            _name(self.name, name),
             definition.get("description") or definition.get("title") or name,
             schema,
             _RESULT,
@@ -150,7 +151,8 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
 
 def tool_names(root: Path) -> set[str]:
     """Return the names of the tools of a project: its modules, and what was accepted of servers. Raises ToolError."""
-    return {path.stem for path in (root / "tools").glob("*.py")} | {*accepted_tools(root)}
+    accepted = {_name(server, tool) for server, offered in read_lock(root / LOCK).items() for tool in offered}
+    return {path.stem for path in (root / "tools").glob("*.py")} | accepted
 
 
 def check_place(name: str, place: ServerPlace) -> None:
@@ -168,18 +170,18 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        reason = f"cannot be read ({type(error).__name__})"
-        raise ToolError(
-            reason, file=str(path), remedy="restore it from git, or accept the servers again"
-        ) from None
+        raise ToolError(f"cannot be read ({type(error).__name__})", file=path.name, remedy=_REMEDY) from None
     is_lock = (
         isinstance(data, dict) and data.get("schema") == _SCHEMA and isinstance(data.get("servers"), dict)
     )
     servers = data["servers"] if is_lock else {}
     if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
-        remedy = "restore it from git, or remove it and accept the servers again"
-        raise ToolError("is no list of accepted tools", file=path.name, remedy=remedy)
+        raise ToolError("is no list of accepted tools", file=path.name, remedy=_REMEDY)
     return servers
+
+
+def _name(server: str, tool: str) -> str:
+    return f"{server}__{tool}"
 
 
 def _is_offer(offered: Any) -> bool:
@@ -203,11 +205,3 @@ def changes(accepted: Mapping[str, Any], offered: Mapping[str, Any]) -> list[str
             changed = [key for key in keys if accepted[name].get(key) != offered[name].get(key)]
             found.append(f"{name}: another {', '.join(changed)}")
     return found
-
-
-def _without_marks(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_marks(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_marks(item) for key, item in value.items() if not key.startswith("x-")}

@@ -144,16 +144,16 @@ class Tool:
 
     def offer(self) -> ToolOffer:
         """Return the tool as the model is offered it."""
-        return ToolOffer(self.name, self.description, self.effect, _without_marks(self.input_schema))
+        return ToolOffer(self.name, self.description, self.effect, without_marks(self.input_schema))
 
 
-def _without_marks(value: Any) -> Any:
+def without_marks(value: Any) -> Any:
     """Return a schema without our `x-` keywords."""
     if isinstance(value, list):
-        return [_without_marks(item) for item in value]
+        return [without_marks(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: _without_marks(item) for key, item in value.items() if not key.startswith("x-")}
+    return {key: without_marks(item) for key, item in value.items() if not key.startswith("x-")}
 
 
 def refusal(wrong: list[str], file: str) -> ToolError:
