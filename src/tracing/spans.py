@@ -29,6 +29,11 @@ from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3
+_TOKEN_PARTS: Final = {
+    "gen_ai.usage.cache_read.input_tokens": "cached_tokens",
+    "gen_ai.usage.cache_creation.input_tokens": "cache_write_tokens",
+    "gen_ai.usage.reasoning.output_tokens": "reasoning_tokens",
+}
 
 Value = str | int | tuple[str, ...]
 
@@ -160,6 +165,9 @@ class _Trace:
         if reply is not None:
             attributes["gen_ai.usage.input_tokens"] = reply.usage.input_tokens
             attributes["gen_ai.usage.output_tokens"] = reply.usage.output_tokens
+            for name, field in _TOKEN_PARTS.items():
+                if count := getattr(reply.usage, field):
+                    attributes[name] = count
             if reply.finish:
                 attributes["gen_ai.response.finish_reasons"] = (reply.finish,)
             if reply.model:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tachograph.runtime.models.types import read_reply
 from tests.providers.service import LANGUAGES, SECRET, A, O, answer, asked, chunked, model, silence, whole
@@ -16,6 +17,12 @@ THINK = A.block(
     {"type": "thinking", "thinking": "", "signature": ""},
     *({"type": kind, kind.removesuffix("_delta"): text} for kind, text in DELTAS),
 )
+COUNTED = {
+    "prompt_tokens": 9,
+    "completion_tokens": 8,
+    "prompt_tokens_details": {"cached_tokens": 6, "cache_write_tokens": 99},
+    "completion_tokens_details": {"reasoning_tokens": 7},
+}
 WHO = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 
 
@@ -82,17 +89,21 @@ def test_why_it_stopped(serve: Any, language: Any, parts: Any, stop: str, finish
     [
         (A, A.start(), A.stopped("stop"), (5, 7, False)),
         (A, A.event("message_start", message={"usage": {"input_tokens": 2, "cache_read_input_tokens": 3}}),
-         A.event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 9}), (5, 9, False)),
+         A.event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 9}), (5, 9, False, 3)),
+        (A, A.event("message_start", message={"usage": {"input_tokens": 2, "cache_creation_input_tokens": 4}}),
+         A.event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 9}), (6, 9, False, 0, 4)),
         (A, A.event("message_start", message={}), A.event("message_delta", delta={"stop_reason": "end_turn"}),
          (10, 2, True)),
         (O, O.start(), O.stopped("stop", -1), (5, 2, True)),
+        (O, O.start(), O.chunk({}, "stop", usage=COUNTED), (9, 8, False, 6, 3, 7)),
+        (O, O.start(), O.chunk({}, "stop", usage=COUNTED | {"prompt_tokens_details": 3}), (9, 8, False, 0, 0, 7)),
         (O, O.start(), O.chunk({}, "stop", usage={"prompt_tokens": "9", "completion_tokens": 1.5}), (10, 2, True)),
     ],
 )  # fmt: skip
 def test_usage(serve: Any, language: Any, first: bytes, last: bytes, read: Any) -> None:
     out = reply(language, serve(answer(first + language.said("hi") + last + language.end)))
     usage = read_reply(out, "1.m1", 1, 10).usage
-    assert (usage.input_tokens, usage.output_tokens, usage.estimated) == read
+    assert structs.astuple(usage) == (*read, 0, 0, 0)[:6]
 
 
 def test_a_history_for_anthropic(serve: Any) -> None:

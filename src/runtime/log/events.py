@@ -87,11 +87,23 @@ class Call(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one reply; `estimated` where the service reported none and bytes stand in for them."""
+    """Tokens of one reply.
+
+    Attributes:
+        input_tokens: All tokens of the request.
+        output_tokens: All tokens of the reply.
+        estimated: Whether the service reported none, and bytes stand in for them.
+        cached_tokens: Those of the request that came from a cache.
+        cache_write_tokens: Those of the request that were put into a cache.
+        reasoning_tokens: Those of the reply that the model thought with.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     estimated: bool = False
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class Reach(Struct, tag_field="fact", tag="reach", frozen=True):

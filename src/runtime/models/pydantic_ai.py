@@ -121,7 +121,14 @@ def _read(response: Any) -> LLMOutput:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
     (kept,) = ModelMessagesTypeAdapter.dump_python([response], mode="json")
-    usage = {"input_tokens": response.usage.input_tokens, "output_tokens": response.usage.output_tokens}
+    used = response.usage
+    usage = {
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "cached_tokens": used.cache_read_tokens,
+        "cache_write_tokens": used.cache_write_tokens,
+        "reasoning_tokens": used.details.get("reasoning_tokens", 0),
+    }
     return LLMOutput(
         text=text if calls else None,
         tool_calls=[ToolCall(part.tool_name, {} if part.args is None else part.args) for part in calls],

@@ -30,6 +30,10 @@ MAX_VALUES: Final = 50_000
 Message = dict[str, Any]
 
 
+# of the tokens of a reply that are counted apart
+_PARTS: Final = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
 class _User(msgspec.Struct, tag_field="role", tag="user", forbid_unknown_fields=True):
     content: str
 
@@ -121,7 +125,9 @@ class LLMOutput(msgspec.Struct, frozen=True):
         text: What the model says beside its calls.
         tool_calls: The calls that it proposes.
         final_answer: The answer, which ends the run.
-        usage: `{"input_tokens": int, "output_tokens": int}`, or None.
+        usage: `{"input_tokens": int, "output_tokens": int}`, or None. Of the first, `cached_tokens` and
+            `cache_write_tokens` say how many came from a cache and went into one, of the second `reasoning_tokens` how
+            many were thought.
         finish_reason: `stop`, `tool_calls`, `length`, `refusal`, `pause` (the turn is sent back as it is, and goes on),
             `other`, or None.
         model: The name of the model that replied, or None.
@@ -291,4 +297,9 @@ def _usage(usage: object, asked: Callable[[], int], said: Callable[[], int]) -> 
     for name, instead in (("input_tokens", asked), ("output_tokens", said)):
         count = usage.get(name) if isinstance(usage, dict) else None
         counts.append(min(count, MOST_TOKENS) if type(count) is int and count > 0 else -instead())
-    return Usage(abs(counts[0]), abs(counts[1]), min(counts) < 0)
+    parts = []
+    for name, most in zip(_PARTS, (counts[0], counts[0], counts[1]), strict=True):
+        count = usage.get(name) if isinstance(usage, dict) else None
+        parts.append(min(count, max(most, 0)) if type(count) is int and count > 0 else 0)
+    parts[1] = min(parts[1], max(counts[0], 0) - parts[0])
+    return Usage(abs(counts[0]), abs(counts[1]), min(counts) < 0, *parts)

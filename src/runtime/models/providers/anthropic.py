@@ -114,9 +114,13 @@ class Blocks(fields.Reply):
             # of a call its place alone is kept, since the history has the call; empty texts are refused
             kept = [block if block["type"] != "tool_use" else {"type": "tool_use"} for block in blocks]
             raw = fields.kept_for(PROVIDER, [block for block in kept if block.get("text") != ""])
-        # how many tokens came from a cache does not belong to the reply
         counts = [count for name in _INPUT_COUNTS if type(count := self.usage.get(name)) is int]
-        usage = sum(counts), self.usage.get("output_tokens")
+        usage = {
+            "input_tokens": sum(counts),
+            "output_tokens": self.usage.get("output_tokens"),
+            "cached_tokens": self.usage.get("cache_read_input_tokens"),
+            "cache_write_tokens": self.usage.get("cache_creation_input_tokens"),
+        }
         proposed = [ToolCall(read(block.get("name"), str), block.get("input", "")) for block in calls]
         return self.whole("".join(texts), proposed, usage, raw)
 

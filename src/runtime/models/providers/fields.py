@@ -101,13 +101,13 @@ class Reply:
         self.model: object = None
         self.usage: JsonObject = {}
 
-    def whole(self, text: str, calls: list[ToolCall], usage: tuple[Any, Any], raw: Any) -> LLMOutput:
+    def whole(self, text: str, calls: list[ToolCall], usage: JsonObject, raw: Any) -> LLMOutput:
         """Return the reply as the loop reads it.
 
         Args:
             text: The visible text.
             calls: The calls; of a refusal none is kept.
-            usage: How many tokens the service has read and written.
+            usage: How many tokens the service has read and written, as of LLMOutput.
             raw: What goes back with the next request.
         """
         finish = self.finishes.get(self.stop, "other") if isinstance(self.stop, str) else "other"
@@ -123,7 +123,7 @@ class Reply:
             text=text or None if goes_on else None,
             tool_calls=calls,
             final_answer=text if is_answer else None,
-            usage={"input_tokens": usage[0], "output_tokens": usage[1]},
+            usage={name: count for name, count in usage.items() if count is not None},
             finish_reason=finish,
             model=self.model if isinstance(self.model, str) else None,
             raw=raw if goes_on else None,

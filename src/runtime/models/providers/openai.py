@@ -108,9 +108,19 @@ class Chunks(fields.Reply):
         kept = {"reasoning_content": thought, "extra_content": extra}
         raw = fields.kept_for(PROVIDER, kept) if thought or any(extra) else None
         self.stop = "content_filter" if texts["refusal"] else self.stop
-        usage = self.usage.get("prompt_tokens"), self.usage.get("completion_tokens")
+        usage = {
+            "input_tokens": self.usage.get("prompt_tokens"),
+            "output_tokens": self.usage.get("completion_tokens"),
+            **_counts(self.usage.get("prompt_tokens_details"), "cached_tokens", "cache_write_tokens"),
+            **_counts(self.usage.get("completion_tokens_details"), "reasoning_tokens"),
+        }
         calls = [ToolCall(call["name"], "".join(call["pieces"])) for call in self._calls]
         return self.whole(texts["content"] or texts["refusal"], calls, usage, raw)
+
+
+def _counts(details: object, *names: str) -> JsonObject:
+    """Return what a service says of a part of the tokens, which many services say nothing of."""
+    return {name: details.get(name) for name in names} if isinstance(details, dict) else {}
 
 
 def _visible(content: object) -> str:
