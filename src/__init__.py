@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .runtime.effects import AskPerson as AskPerson
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
+    from .runtime.models.fallback import Fallback as Fallback
     from .runtime.models.providers import model_of as model_of
     from .runtime.models.pydantic_ai import PydanticAiModel as PydanticAiModel
     from .runtime.models.types import LLMInput as LLMInput
@@ -44,6 +45,7 @@ _PLACES = {
     "LLMInput": "runtime.models.types",
     "LLMOutput": "runtime.models.types",
     "Piece": "runtime.models.types",
+    "Fallback": "runtime.models.fallback",
     "model_of": "runtime.models.providers",
     "PydanticAiModel": "runtime.models.pydantic_ai",
     "from_langchain": "runtime.tools.langchain",

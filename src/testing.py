@@ -177,7 +177,7 @@ def run(
     made = [_tool(tool) for tool in tools]
     agent = Agent(model, made, _policy(policy), mounts=mounts, hosts=hosts)
     spec = agent.spec(question, run_id="test-run", key=scripted_key("test-run"))
-    head = head_of(spec, agent.model, options=agent.model_options)
+    head = head_of(spec)
 
     def answer(at: str) -> Answered | None:
         said = (approvals or {}).get(at.removesuffix(".p"))
@@ -185,7 +185,7 @@ def run(
 
     with agent.workspace() as workspace:
         workspace.network = False
-        world = Virtual(model, workspace, answers=answer)
+        world = Virtual(agent.models, workspace, answers=answer)
         return agent.result_of(run_now(make_run(spec, head, world)))
 
 

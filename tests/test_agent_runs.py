@@ -330,7 +330,7 @@ def test_a_resume_may_find_other_functions_in_code(desk: Callable[..., Agent]) -
     def model(asked: LLMInput) -> Any:
         if asked.step_index == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return desk().llm(asked)
+        return desk().models[0](asked)
 
     with pytest.raises(KeyboardInterrupt):
         tachograph.record(desk(model=model), "?", out="out")

@@ -132,7 +132,7 @@ def test_an_agent_in_code_may_not_write_its_policy() -> None:
         Path("rules").mkdir()
         Path("policy/p.yaml").rename("rules/p.yaml")
         own = Policy.load("rules/p.yaml")
-        Agent(made.llm, made.tools, own, mounts={"box": "rules"}).run("q")
+        Agent(made.models[0], made.tools, own, mounts={"box": "rules"}).run("q")
     except TachographError:
         pass
     assert Path("rules/p.yaml").read_text() != "x"

@@ -14,7 +14,7 @@ from ..evidence.record_files import head_in
 from ..evidence.show import line_of
 from ..evidence.tasks import Task
 from ..fail.errors import InputError
-from ..runtime.log.events import Event
+from ..runtime.log.events import Event, ModelChoice
 from ..runtime.models.providers import model_of
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve
@@ -48,14 +48,16 @@ def record_live(
     """
     if llm is None and len(task.live_models) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
-    model = model_of(llm or task.live_models[0], base_url=base_url, options=dict(map(_option, options)))
+    name = llm or task.live_models[0]
+    models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
+    models += [model_of(name) for name in task.spec.llm.fallback]
 
     def tell(event: Event) -> None:
         _tell(event)
         if listen is not None:
             listen(event)
 
-    return record(LiveRun(task, model, approve=_approve(approve)), folder, tell)
+    return record(LiveRun(task, models, approve=_approve(approve)), folder, tell)
 
 
 def resume_live(
@@ -63,9 +65,16 @@ def resume_live(
 ) -> RunMade:
     """Go on with a run of a live model; arguments as above. Raises InputError."""
     head = head_in(partial_of(folder))
-    name = f"{head.model.provider}:{head.model.name}"
-    model = model_of(name, base_url=base_url, options=head.options)
-    source = LiveRun.of(task, partial_of(folder), model, _approve(approve))
+    choices = [ModelChoice(head.model, head.options), *head.fallbacks]
+    models = [
+        model_of(
+            f"{it.name.provider}:{it.name.name}",
+            base_url=None if number else base_url,
+            options=it.options,
+        )
+        for number, it in enumerate(choices)
+    ]
+    source = LiveRun.of(task, partial_of(folder), models, _approve(approve))
     return resume(source, folder, settled, _tell)
 
 

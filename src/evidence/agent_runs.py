@@ -83,10 +83,7 @@ class AgentRun:
 
     def head(self) -> RunStarted:
         """Return its first line."""
-        agent = self.agent
-        return head_of(
-            self._spec, agent.model, options=agent.model_options, clock="system", began=self._began
-        )
+        return head_of(self._spec, clock="system", began=self._began)
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch."""

@@ -12,9 +12,11 @@ from ..fail.errors import RecordError
 from ..runtime.agent import live_redactor, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.io.workspace import Workspace
-from ..runtime.log.events import Event, ModelName, RunEnded, RunStarted
+from ..runtime.log.events import Event, ModelChoice, RunEnded, RunStarted
 from ..runtime.loop.state import RunSpec
+from ..runtime.models.fallback import choice_of
 from ..runtime.models.types import LLMInput, LLMOutput, Model
+from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
@@ -36,7 +38,8 @@ class LiveRun:
 
     Args:
         task: The task.
-        model: The model, with attributes `name` and `options`; for a run that is made again, anything.
+        models: The model and its fallbacks, with attributes `name` and `options`; for a run that is made again,
+            anything.
         head: The first line that was recorded; None for a new run.
         approve: Asks a person about a call.
         key: What placeholders of secrets are made with; a new one unless given.
@@ -48,22 +51,26 @@ class LiveRun:
     def __init__(
         self,
         task: Task,
-        model: Any,
+        models: Sequence[Any],
         head: RunStarted | None = None,
         approve: Approve | None = None,
         key: bytes | None = None,
     ) -> None:
         self._task, self._approve = task, approve
-        self._model: Model = model
-        self._name: ModelName = model.name if head is None else head.model
-        self._options: dict[str, Any] = model.options if head is None else head.options
+        self._models: Sequence[Model] = models
+        self._choices = [choice_of(model) for model in models]
+        if head is not None:
+            self._choices = [ModelChoice(head.model, head.options), *head.fallbacks]
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
         self._began = wall_ns() if head is None else head.began
         self.key = random_key() if key is None else key
-        known = f"{self._name.provider}:{self._name.name}"
+        known, *fallback = (f"{it.name.provider}:{it.name.name}" for it in self._choices)
         if known not in task.live_models:
             remedy = f"name one of {', '.join(task.live_models)}, or add it"
             raise task.error("/llm/live", f"the task is not for the model {known}", remedy)
+        if fallback != task.spec.llm.fallback:
+            what = f"the run has other fallbacks: {', '.join(fallback) or 'none'}"
+            raise task.error("/llm", what, "name them, or record the run anew")
         self.policy: Policy = task.policy
         self.tools: list[Tool] = task.tools
         self.files: Mapping[str, str] = task.files
@@ -71,7 +78,9 @@ class LiveRun:
         self.rejected: Path = task.rejected
 
     @classmethod
-    def of(cls, task: Task, folder: Path, model: Any = _nobody, approve: Approve | None = None) -> LiveRun:
+    def of(
+        cls, task: Task, folder: Path, models: Sequence[Any] = (_nobody,), approve: Approve | None = None
+    ) -> LiveRun:
         """Return the run that a folder holds. Raises RecordError where it holds none of a live model."""
         head = head_in(folder)
         if head.model.path != "live":
@@ -79,24 +88,29 @@ class LiveRun:
             raise RecordError(
                 "the task is for live models, and the run is none", file=str(folder), remedy=remedy
             )
-        return cls(task, model, head, approve, read_key(folder))
+        return cls(task, models, head, approve, read_key(folder))
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
         spec = self._task.run_spec()
+        check_prices(self.policy, (choice.name for choice in self._choices))
         words = [spec.instructions] if spec.instructions else []
         if spec.output is not None:
             words.append(spec.output.instructions())
         redactor = live_redactor(self.policy, self.key)
         instructions = "\n\n".join(words)
-        return structs.replace(spec, run_id=self._run_id, instructions=instructions, redactor=redactor)
+        return structs.replace(
+            spec,
+            run_id=self._run_id,
+            models=self._choices,
+            instructions=instructions,
+            redactor=redactor,
+        )
 
     def head(self) -> RunStarted:
         """Return its first line."""
         task = self._task.file
-        return head_of(
-            self.run_spec(), self._name, options=self._options, task=task, clock="system", began=self._began
-        )
+        return head_of(self.run_spec(), task=task, clock="system", began=self._began)
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch."""
@@ -108,7 +122,7 @@ class LiveRun:
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        return Real(self._model, workspace, leaves=True, approve=self._approve)
+        return Real(self._models, workspace, leaves=True, approve=self._approve)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive it to its end in an event loop."""

@@ -18,14 +18,16 @@ from ..runtime.log.events import (
     Decided,
     Event,
     Failed,
+    ModelName,
     ModelReplied,
     RunEnded,
     RunStarted,
     Stopped,
     ToolReturned,
 )
-from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
+from ..runtime.log.steps import AttemptView, CallView, StepView, model_words, steps_of
 from ..runtime.models.types import call_text
+from ..runtime.policy.rules.loop_budget import said
 
 Link = Callable[[str], str]
 MAX_ANSWER: Final = 20_000
@@ -201,11 +203,11 @@ def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str
         what = f"{outcome.why}, and nobody knows what it did"
     else:
         return ""
-    who = "the model" if call is None else code_span(call.call.name, 64)
+    who = code_span(call.call.name, 64) if call is not None else model_words(outcome)
     return f"- Step {step.number}, {who}, attempt {attempt.number}: {what}."
 
 
-def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int, int]]:
+def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int | str, int | str]]:
     """Return the name of each budget, how much of it was used, and how much the policy allows."""
     replies = [step.reply for step in steps if step.reply is not None]
     outcomes = [attempt.outcome for step in steps for call in step.calls for attempt in call.attempts]
@@ -218,10 +220,12 @@ def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int,
             out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None
         ),
         "max_attempts": len(outcomes),
+        "max_cost": sum(step.cost for step in steps),
+        "max_wall_clock_s": steps[-1].ended // 1_000_000_000 if steps else 0,
     }
     limits = head.policy.limits
     return [
-        (name.removeprefix("max_").replace("_", " "), number, limits[name])
+        (name.removeprefix("max_").replace("_", " "), said(name, number), said(name, limits[name]))
         for name, number in used.items()
         if name in limits
     ]
@@ -286,7 +290,7 @@ def _word(name: str) -> str:
 
 
 def _provenance(head: RunStarted) -> list[str]:
-    model = head.model
+    model, *others = head.model, *(it.name for it in head.fallbacks)
     if not head.task:
         again = "The run was made from code, without a task file."
     elif model.path != "stub":
@@ -300,11 +304,16 @@ def _provenance(head: RunStarted) -> list[str]:
         f"- Run id {escape_markdown(head.run_id)}, seed {head.seed}",
         f"- {head.clock.capitalize()} clock",
         f"- Policy version `{head.policy.version}`, `on_deny: {head.policy.on_deny}`",
-        f"- Model {escape_markdown(model.provider)} / {escape_markdown(model.name)}, {model.path}",
+        f"- Model {_model(model)}, {model.path}",
+        *(f"- Fallback {_model(it)}, {it.path}" for it in others),
         "- Every input is listed with its digest in `manifest.json`",
         "",
         again,
     ]
+
+
+def _model(name: ModelName) -> str:
+    return f"{escape_markdown(name.provider)} / {escape_markdown(name.name)}"
 
 
 def _quote(text: str) -> list[str]:

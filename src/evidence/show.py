@@ -28,8 +28,9 @@ from ..runtime.log.events import (
     encode,
 )
 from ..runtime.log.lines import Damaged, Line, read_log
-from ..runtime.log.steps import steps_of
+from ..runtime.log.steps import model_words, steps_of
 from ..runtime.models.types import call_text
+from ..runtime.policy.prices import in_words
 from .record_files import MOST_BYTES, STATE
 
 MOST: Final = 160  # characters of a sentence
@@ -104,12 +105,12 @@ def words(event: Event) -> str:
         case RunStarted():
             return f"run {event.run_id} started under {event.policy.file} {event.policy.version}: {event.question}"
         case ModelReplied(problem=problem) if problem:
-            return f"the model's reply cannot be used: {problem}"
+            return f"the reply of {model_words(event)} cannot be used: {problem}"
         case ModelReplied(answer=str()):
-            return f"the model answered: {event.answer}"
+            return f"{model_words(event)} answered: {event.answer}"
         case ModelReplied():
             calls = ", ".join(f"{call.name} {call_text(call)}" for call in event.calls)
-            return f"the model proposed {calls or 'nothing'}"
+            return f"{model_words(event)} proposed {calls or 'nothing'}"
         case Decided():
             return f"{event.decision} by {event.rule}: {event.reason} ({event.place})"
         case ToolStarted():
@@ -126,7 +127,8 @@ def words(event: Event) -> str:
             )
         case Failed():
             status = f"HTTP {event.status}" if event.status else ""
-            more = " ".join(part for part in (status, event.said, event.place) if part)
+            which = f"by {model_words(event)}" if event.fallback else ""
+            more = " ".join(part for part in (status, event.said, event.place, which) if part)
             return f"failed: {event.error} ({event.kind}) {more}".rstrip()
         case Waited():
             return f"waited {event.took // 1_000_000} ms"
@@ -141,7 +143,9 @@ def words(event: Event) -> str:
         case Settled():
             return f"a person, or the tool's probe, said that it {'happened' if event.happened else 'did not happen'}"
         case StepEnded():
-            return f"the step ended{f': {event.mode}' if event.mode else ''}"
+            return ", ".join(
+                ["the step ended", *filter(None, [event.mode, in_words(event.cost) if event.cost else ""])]
+            )
         case RunEnded():
             return f"the run ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
     return type(event).__name__

@@ -81,10 +81,17 @@ class Stub(Part, frozen=True):
 
 
 class Llm(Part, frozen=True):
-    """What answers: a script, or one of the live models, each as `PROVIDER:MODEL`."""
+    """What answers.
+
+    Attributes:
+        stub: A script.
+        live: The live models of which one answers, each as `PROVIDER:MODEL`.
+        fallback: The models that are asked in turn where the one before fails for good; names for the same script.
+    """
 
     stub: Stub | None = None
     live: list[str] = []
+    fallback: list[str] = []
 
 
 class FaultSpec(Part, frozen=True):

@@ -26,8 +26,9 @@ from ..runtime.log.events import Answered, Event, RunStarted
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at, tool_names
+from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
-from ..runtime.policy.consistency import check_mounts, check_names
+from ..runtime.policy.consistency import check_mounts, check_names, check_prices
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key
@@ -59,7 +60,7 @@ class Task:
         digest: SHA-256 of its data in canonical JSON.
         spec: What it says.
         began: When the run begins, in nanoseconds since 1970.
-        model: The script in the place of a model.
+        models: The script in the place of a model, and of its fallbacks.
     """
 
     is_offline = True
@@ -91,7 +92,7 @@ class Task:
         for key in ("approvals", "faults"):
             if not self.is_scripted and getattr(self.spec, key):
                 raise self.error(f"/{key}", "a task for live models cannot have it", "remove it")
-        self.model = self._script()
+        self.models = [self._script(name) for name in ("script", *self.spec.llm.fallback)]
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
         """Return an error at the place of a JSON Pointer into the task."""
@@ -192,12 +193,15 @@ class Task:
 
     def head(self) -> RunStarted:
         """Return the first line of its run."""
-        return head_of(self.run_spec(), self.model.name, task=self.file, began=self.began)
+        return head_of(self.run_spec(), task=self.file, began=self.began)
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
         offers = tuple(tool.offer() for tool in self.tools)
         check_names(self.policy, tool_names(self.root))
+        choices = [choice_of(model) for model in self.models]
+        if self.is_scripted:
+            check_prices(self.policy, (choice.name for choice in choices))
         gate = Gate(self.policy, self.tools)
         hooks = [hooks for hooks, _ in self._hooks.values()]
         return RunSpec(
@@ -205,6 +209,7 @@ class Task:
             self.spec.question,
             gate,
             offers,
+            choices,
             self.spec.instructions,
             self.spec.seed,
             hooks=hooks,
@@ -253,7 +258,7 @@ class Task:
 
     def world(self, workspace: Workspace) -> Virtual:
         """Return the scripted world of its run."""
-        return Virtual(self.model, workspace, self.fault, answers=self.answer)
+        return Virtual(self.models, workspace, self.fault, answers=self.answer)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive its run to the end, without an event loop."""
@@ -281,7 +286,7 @@ class Task:
                 return Fault(error, fault.target == "io", fault.returns, delay, fault.cancels)
         return None
 
-    def _script(self) -> Script:
+    def _script(self, name: str) -> Script:
         turns: list[dict[str, Any]] = []
         for turn in self.spec.llm.stub.turns if self.spec.llm.stub is not None else ():
             turns.append(
@@ -291,7 +296,7 @@ class Task:
                 {key: value for key, value in call.items() if value is not None}
                 for call in turns[-1]["calls"]
             ]
-        return Script(turns, lambda pointer, *words: self.error(f"/llm/stub/turns{pointer}", *words))
+        return Script(turns, lambda pointer, *words: self.error(f"/llm/stub/turns{pointer}", *words), name)
 
     def _inside(self, pointer: str, path: str) -> Path:
         """Return a path of the project. Raises TaskError for one that leads out of it."""

@@ -20,11 +20,14 @@ from ..runtime.policy.consistency import check_tool_rules
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Rule, Sample, Verdict
 from ..runtime.policy.policy import Policy
+from ..runtime.policy.prices import Price, in_words
 from ..runtime.tools.contract import Tool
 from .examples import sample_call
 
 Calls = Mapping[str, Sequence[Call]]
 """Calls that are known of each tool, to make examples from."""
+
+Kind = Literal["WIDER", "TIGHTER", "EXPOSURE", "NOTE"]
 
 _ORDER: Final = ("allow", "escalate", "deny")
 # what follows from a decision or a failure decides nothing itself
@@ -52,7 +55,7 @@ class Change(Struct):
         example: A question that shows it.
     """
 
-    kind: Literal["WIDER", "TIGHTER", "EXPOSURE", "NOTE"]
+    kind: Kind
     rule: str
     place: str
     words: str
@@ -81,12 +84,35 @@ def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> l
         )
         changes.append(structs.replace(tighter, kind="TIGHTER", words=words, example=example))
     changes += [Change("TIGHTER", "redact", "/redact", f"{it} is redacted") for it in hidden]
+    changes += _prices(old, new)
     for place in _NOTES:
         was, now = get(old.in_force, place), get(new.in_force, place)
         if was != now:
             words = f"{canonical(now).decode()} instead of {canonical(was).decode()}"
             changes.append(Change("NOTE", "", place, words))
     return changes
+
+
+def _prices(old: Policy, new: Policy) -> list[Change]:
+    """Return which tokens cost less, so that a budget of money reaches further, and which cost more."""
+    found = []
+    for model in sorted(old.prices.keys() | new.prices.keys()):
+        was, now = old.prices.get(model), new.prices.get(model)
+        # a model without a price has no run under such a budget
+        if was is None or now is None:
+            words = "has a price" if was is None else "has no price"
+            found.append(Change("WIDER" if was is None else "TIGHTER", "loop_budget", _at(model), words))
+            continue
+        for part, then, today in zip(Price._fields, was, now, strict=True):
+            if then != today:
+                kind: Kind = "WIDER" if today < then else "TIGHTER"
+                words = f"{part}: {in_words(today)} instead of {in_words(then)}"
+                found.append(Change(kind, "loop_budget", _at(model), words))
+    return found
+
+
+def _at(model: str) -> str:
+    return join(["prices", model])
 
 
 def gates(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> tuple[Gate, Gate]:

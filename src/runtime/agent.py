@@ -12,13 +12,14 @@ from msgspec import Struct
 from ..fail.errors import InputError, ToolError
 from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
-from .log.events import Event, ModelName, RunStarted
+from .log.events import Event, RunStarted
 from .log.steps import steps_of
 from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
 from .mcp.server import McpServer
+from .models.fallback import Fallback, choice_of, models_of
 from .models.types import Message, Model, Piece, clean_text, read_history
-from .policy.consistency import check_mounts
+from .policy.consistency import check_mounts, check_prices
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
@@ -88,7 +89,7 @@ class Agent:
 
     Args:
         llm: The model: `anthropic:MODEL`, `openai:MODEL` or `ollama:MODEL` (`model_of` takes options), or any callable
-            of an LLMInput that returns an LLMOutput, a coroutine function too.
+            of an LLMInput that returns an LLMOutput, a coroutine function too; or a Fallback of several.
         tools: The tools; a name stands for `tools/NAME.py` of the project, and `mcp(...)` for those of a server.
         policy: The policy; there is no run without one.
         instructions: The system message.
@@ -111,7 +112,7 @@ class Agent:
 
     def __init__(
         self,
-        llm: Model | str,
+        llm: Model | str | Fallback,
         tools: Iterable[Tool | str | McpServer],
         policy: Policy,
         *,
@@ -126,11 +127,12 @@ class Agent:
         deps: Any = None,
     ) -> None:
         check_arguments(llm, tools, policy, hooks)
-        if isinstance(llm, str):
-            from .models.providers import model_of  # needs an SDK, which is an extra
-
-            llm = model_of(llm)
-        self.llm, self.policy, self.instructions, self.approve = llm, policy, instructions, approve
+        self.models, self.policy, self.instructions, self.approve = (
+            models_of(llm),
+            policy,
+            instructions,
+            approve,
+        )
         self._output = None if output_type is None else AnswerType(output_type)
         self._output_retries, self._deps = output_retries, deps
         if self._output is not None:
@@ -154,23 +156,8 @@ class Agent:
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
         self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
+        check_prices(policy, (choice_of(model).name for model in self.models))
         Gate(policy, self.tools)  # refuses here, and not at the first run, what cannot decide a call
-
-    @property
-    def model(self) -> ModelName:
-        """The name of its model: the callable's attribute `name`, or how the callable is called."""
-        name = getattr(self.llm, "name", None)
-        return (
-            name
-            if isinstance(name, ModelName)
-            else ModelName("callable", getattr(self.llm, "__name__", "model"))
-        )
-
-    @property
-    def model_options(self) -> dict[str, Any]:
-        """What its model is sent with every request: the model's attribute `options`."""
-        options = getattr(self.llm, "options", None)
-        return options if isinstance(options, dict) else {}
 
     def code(self) -> dict[str, dict[str, str]]:
         """Return path and SHA-256 of the modules of the project that its functions stand in, and of what they import.
@@ -180,7 +167,7 @@ class Agent:
         """
         found = {tool.name: modules_behind(tool.run, self._root) for tool in self.tools if not tool.digest}
         asked = [getattr(hooks, point) for hooks in self.hooks for point in HOOKS]
-        for function in (self.llm, *filter(None, asked)):
+        for function in (*self.models, *filter(None, asked)):
             found[""] = found.get("", {}) | modules_behind(function, self._root)
         return found
 
@@ -217,6 +204,7 @@ class Agent:
             question,
             Gate(self.policy, self.tools),
             tuple(tool.offer() for tool in self.tools),
+            [choice_of(model) for model in self.models],
             self.instructions,
             options.get("seed", 0),
             read_history(options.get("history", ())),
@@ -289,7 +277,7 @@ class Agent:
             InputError: The history is no list of messages.
         """
         spec = self.spec(question, run_id=f"run-{random_hex()}", **options)
-        head = head_of(spec, self.model, options=self.model_options, clock="system", began=wall_ns())
+        head = head_of(spec, clock="system", began=wall_ns())
         with self.workspace(deps=options.get("deps")) as workspace:
             world = self.world(workspace)
             if started is not None:
@@ -328,7 +316,7 @@ class Agent:
 
     def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
         """Return the world of a run; `leaves` as of Real."""
-        return Real(self.llm, workspace, leaves=leaves, approve=self.approve)
+        return Real(self.models, workspace, leaves=leaves, approve=self.approve)
 
     def result_of(self, made: RunMade) -> RunResult:
         """Return what a run came to."""
@@ -357,7 +345,7 @@ def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any) -> None:
     """Refuse what no agent can be made of. Raises InputError."""
     listed = [] if isinstance(hooks, Hooks) else hooks
     for what, is_right, remedy in (
-        ("llm", callable(llm) or isinstance(llm, str), "give a function, or PROVIDER:MODEL"),
+        ("llm", callable(llm) or isinstance(llm, str | Fallback), "give a function, or PROVIDER:MODEL"),
         ("tools", isinstance(tools, Iterable) and not isinstance(tools, str), "give a list of tools"),
         ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
         (

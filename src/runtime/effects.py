@@ -22,10 +22,12 @@ class AskModel(Struct, frozen=True):
     Attributes:
         request: What is asked.
         redactor: Redacts the text while it comes.
+        fallback: Which of the fallbacks is asked, from 1; 0 for the model itself.
     """
 
     request: LLMInput
     redactor: Redactor
+    fallback: int = 0
 
     is_once = False
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
 from .driver import Driver, Word, World
 from .effects import Effect
-from .log.events import Event, ModelName, PolicyHead, RunEnded, RunStarted, encode
+from .log.events import Event, PolicyHead, RunEnded, RunStarted, encode
 from .log.journal import Journal, LogWriter
 from .log.lines import Line
 from .loop.loop import run_loop
@@ -27,21 +27,19 @@ class RunMade(NamedTuple):
 
 def head_of(
     spec: RunSpec,
-    model: ModelName,
     *,
-    options: dict[str, Any] | None = None,
     task: str = "",
     clock: str = "virtual",
     began: int = 0,
 ) -> RunStarted:
     """Return the first line of a run."""
-    policy = spec.gate.policy
+    policy, (model, *fallbacks) = spec.gate.policy, spec.models
     return RunStarted(
         at="0",
         run_id=spec.run_id,
         question=spec.question,
-        model=model,
-        options=options or {},
+        model=model.name,
+        options=model.options,
         instructions=spec.instructions,
         tools=list(spec.offers),
         policy=PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides),
@@ -53,6 +51,7 @@ def head_of(
         output_schema=spec.output.schema if spec.output else None,
         output_retries=spec.output_retries if spec.output else 0,
         deadline_s=spec.deadline_s,
+        fallbacks=fallbacks,
     )
 
 

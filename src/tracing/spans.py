@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.log.events import Decided, Event, Failed, Outcome, RunEnded, RunStarted
+from ..runtime.log.events import Decided, Event, Failed, ModelReplied, Outcome, RunEnded, RunStarted
 from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
@@ -154,7 +154,8 @@ class _Trace:
                 self._add_call(call, own)
 
     def _add_model(self, step: StepView, parent: str) -> None:
-        model, reply = self._head.model, step.reply
+        reply = step.reply
+        model = self._head.model_at(reply.fallback if reply is not None else 0)
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": model.provider,
@@ -172,6 +173,8 @@ class _Trace:
                 attributes["gen_ai.response.finish_reasons"] = (reply.finish,)
             if reply.model:
                 attributes["gen_ai.response.model"] = reply.model
+        if step.cost:
+            attributes["agent.llm.cost_micro_usd"] = step.cost
         error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
         kind = CLIENT if model.path == "live" else INTERNAL
         times = (step.asked[0].begun, step.asked[-1].over)
@@ -231,6 +234,8 @@ class _Trace:
             "agent.retry.outcome": attempt.result,
             "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
+        if isinstance(attempt.outcome, ModelReplied | Failed) and attempt.outcome.fallback:
+            attributes["gen_ai.request.model"] = self._head.model_at(attempt.outcome.fallback).name
         is_error = attributes["agent.retry.outcome"] in ("transient_failure", "exhausted", "failed")
         error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
         times = (attempt.begun, attempt.ended)

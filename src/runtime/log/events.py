@@ -166,6 +166,13 @@ class ModelName(Struct, frozen=True):
     path: Literal["stub", "live"] = "live"
 
 
+class ModelChoice(Struct, frozen=True):
+    """A model, and what it is sent with every request."""
+
+    name: ModelName
+    options: dict[str, Any] = {}
+
+
 class PolicyHead(Struct, frozen=True):
     """The policy of a run; `hides` names the kinds of secrets and the variables that are redacted."""
 
@@ -198,6 +205,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
         output_schema: The JSON Schema that the final answer must fit.
         output_retries: How often the model is asked again for an answer that does not fit.
         deadline_s: Seconds after which the run is stopped; 0 for never.
+        fallbacks: The models that are asked in turn where the one before fails for good.
     """
 
     run_id: str
@@ -215,6 +223,11 @@ class RunStarted(Made, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     output_retries: int = 0
     deadline_s: int = 0
+    fallbacks: list[ModelChoice] = []
+
+    def model_at(self, fallback: int) -> ModelName:
+        """Return the model that an outcome names by its `fallback`."""
+        return self.fallbacks[fallback - 1].name if 0 < fallback <= len(self.fallbacks) else self.model
 
 
 class Decided(Made, frozen=True, kw_only=True):
@@ -243,10 +256,12 @@ class StepEnded(Made, frozen=True, kw_only=True):
     Attributes:
         added: Digest of the messages that the step added. With the head, all of them say what the model was asked.
         mode: The failure mode.
+        cost: What the reply of the step cost, in millionths of a US dollar; 0 where the policy knows no price.
     """
 
     added: str
     mode: str = ""
+    cost: int = 0
 
 
 class RunEnded(Made, frozen=True, kw_only=True):
@@ -315,6 +330,7 @@ class ModelReplied(Outcome, frozen=True, kw_only=True):
         model: The name of the model that replied.
         raw: What the adapter of the model needs back.
         problem: Why the reply cannot be used.
+        fallback: Which of the fallbacks replied, from 1; 0 for the model itself.
     """
 
     text: str = ""
@@ -325,6 +341,7 @@ class ModelReplied(Outcome, frozen=True, kw_only=True):
     model: str = ""
     raw: Any = None
     problem: str = ""
+    fallback: int = 0
 
 
 class ToolReturned(Outcome, frozen=True, kw_only=True):
@@ -359,6 +376,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
         said: What that service said itself, without secrets.
         place: JSON Pointer into an invalid result, and the keyword of the schema that it violates.
         met: As in ToolReturned.
+        fallback: As in ModelReplied.
     """
 
     error: str
@@ -369,6 +387,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
     said: str = ""
     place: str = ""
     met: list[Fact] = []
+    fallback: int = 0
 
 
 class Waited(Outcome, frozen=True, kw_only=True):

@@ -135,6 +135,7 @@ class StepView(msgspec.Struct, gc=False):
         refused: The objection of a budget to the step.
         asked: The attempts to ask the model.
         calls: The calls that the reply proposed.
+        cost: What the reply cost, in millionths of a US dollar.
     """
 
     number: int
@@ -144,12 +145,19 @@ class StepView(msgspec.Struct, gc=False):
     refused: Decided | None = None
     asked: list[AttemptView] = []
     calls: list[CallView] = []
+    cost: int = 0
 
     @property
     def reply(self) -> ModelReplied | None:
         """The reply of the model."""
         last = self.asked[-1].outcome if self.asked else None
         return last if type(last) is ModelReplied else None
+
+
+def model_words(outcome: Outcome) -> str:
+    """Return which model an outcome is of, in words."""
+    number = outcome.fallback if isinstance(outcome, ModelReplied | Failed) else 0
+    return f"fallback {number}" if number else "the model"
 
 
 def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
@@ -178,7 +186,7 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
         step, steps[-1].ended = steps[-1], now
         above, _, last = event.at.rpartition(".")
         if type(event) is StepEnded:
-            step.mode = event.mode
+            step.mode, step.cost = event.mode, event.cost
         elif last == "w" and isinstance(event, Outcome):
             attempts[above].wait = event
         elif type(event) is Stopped and (event.at in calls or last == "p"):

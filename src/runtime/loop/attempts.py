@@ -18,6 +18,7 @@ async def with_retries(
     idempotent: bool,
     judge: Callable[[str, Outcome], Decided | None] = lambda at, outcome: None,
     may_go_on: Callable[[], bool] = lambda: True,
+    before: int = 0,
 ) -> tuple[Outcome | Decided, int]:
     """Perform an effect until it succeeds or may not be tried again.
 
@@ -28,6 +29,7 @@ async def with_retries(
         idempotent: Whether it may be performed twice.
         judge: Decides what an attempt met, given its address and outcome; an objection ends the matter.
         may_go_on: Whether the budget leaves room for another attempt.
+        before: How many attempts were made before, of another effect in its place.
 
     Returns:
         The last outcome or the objection, and the number of the last attempt.
@@ -35,18 +37,18 @@ async def with_retries(
     attempt = 0
     while True:
         attempt += 1
-        at = run.at(f"{key}{attempt}")
+        at = run.at(f"{key}{before + attempt}")
         outcome = await run.driver.perform(at, effect)
         objection = judge(at, outcome)
         if objection is not None:
-            return objection, attempt
+            return objection, before + attempt
         schedule = run.gate.policy.schedule
         if not isinstance(outcome, Failed) or attempt > schedule.max_retries:
-            return outcome, attempt
+            return outcome, before + attempt
         if not may_repeat(outcome, idempotent=idempotent) or not may_go_on():
-            return outcome, attempt
+            return outcome, before + attempt
         identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
         wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
         waited = await run.driver.perform(f"{at}.w", wait)
         if isinstance(waited, Stopped):
-            return waited, attempt
+            return waited, before + attempt

@@ -49,9 +49,10 @@ async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
     while True:
         step += 1
         driver.begin_step(step)
-        run.mode = None
+        run.mode, run.cost = None, 0
         found, answer = await _take_step(run)
-        run.note(StepEnded(at=run.at("e"), added=run.window.take_digest(), mode=run.mode or ""))
+        added = run.window.take_digest()
+        run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost))
         if found is not None and found.ending is not None:
             ended = RunEnded(
                 at="end",
@@ -101,21 +102,25 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
 
 
 async def _ask_model(run: RunState) -> ModelReplied | Classification:
-    """Ask the model, with retries. Returns a usable reply, or what follows from there being none."""
-    left = run.gate.policy.limits.limits["max_tokens"] - run.used["tokens"]
+    """Ask the model, with retries, and then its fallbacks. Returns a usable reply, or what follows."""
     spec = run.spec
-    request = LLMInput(
-        spec.run_id,
-        run.driver.step,
-        run.window.messages(),
-        spec.offers,
-        max(left, 0),
-        spec.instructions,
-        spec.output.schema if spec.output else None,
-    )
-    outcome, _ = await with_retries(run, "m", AskModel(request, spec.redactor), idempotent=True)
+    attempts = 0
+    for number in range(len(spec.models)):
+        request = LLMInput(
+            spec.run_id,
+            run.driver.step,
+            run.window.messages(),
+            spec.offers,
+            run.tokens_left(number),
+            spec.instructions,
+            spec.output.schema if spec.output else None,
+        )
+        effect = AskModel(request, spec.redactor, number)
+        outcome, attempts = await with_retries(run, "m", effect, idempotent=True, before=attempts)
+        if not isinstance(outcome, Failed):
+            break
     if isinstance(outcome, ModelReplied):
-        run.used["tokens"] += outcome.usage.input_tokens + outcome.usage.output_tokens
+        run.count_reply(number, outcome.usage)
         problem = outcome.problem
         if not problem and outcome.answer is not None and not outcome.answer.strip():
             problem = "an empty answer"

@@ -11,10 +11,11 @@ from msgspec import Struct, field
 
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
 from ..driver import Driver
-from ..log.events import Call, Decided, Event, ToolOffer
+from ..log.events import Call, Decided, Event, ModelChoice, ToolOffer, Usage
 from ..models.types import Message
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
+from ..policy.prices import Price, key_of
 from ..policy.rules.loop_budget import Need
 from ..redaction.redactor import Redactor
 from ..schema.answer_type import AnswerType
@@ -22,7 +23,8 @@ from ..tools.contract import Tool
 from ..tools.identity import call_key
 from .window import Window
 
-_MINUTE = 60_000_000_000
+_SECOND = 1_000_000_000
+_MINUTE = 60 * _SECOND
 
 
 class RunSpec(Struct, frozen=True):
@@ -33,6 +35,7 @@ class RunSpec(Struct, frozen=True):
         question: What is asked.
         gate: The gate.
         offers: The tools as the model is offered them.
+        models: The model, and its fallbacks.
         instructions: The system message.
         seed: Of the jitter of waits.
         history: The messages before the question.
@@ -47,6 +50,7 @@ class RunSpec(Struct, frozen=True):
     question: str
     gate: Gate
     offers: tuple[ToolOffer, ...]
+    models: Sequence[ModelChoice]
     instructions: str = ""
     seed: int = 0
     history: Sequence[Message] = ()
@@ -65,6 +69,7 @@ class RunState:
         used: What is used up of the budgets, by the name of the budget without `max_`.
         refused: The calls that were refused, by identity, with the rule.
         mode: The failure mode of the step.
+        cost: What the reply of the step cost, in millionths of a US dollar.
     """
 
     def __init__(self, spec: RunSpec, driver: Driver) -> None:
@@ -74,6 +79,7 @@ class RunState:
         self.used: defaultdict[str, int] = defaultdict(int)
         self.refused: dict[str, str] = {}
         self.mode: FailureMode | None = None
+        self.cost = 0
         self._key: tuple[Call, str] | None = None  # the last one that was asked for
         self._times: defaultdict[str, list[int]] = defaultdict(list)
         self._repeats: defaultdict[str, int] = defaultdict(int)
@@ -110,6 +116,7 @@ class RunState:
 
     def ask_gate(self, about: Any, tool: str = "") -> Verdict:
         """Ask the gate."""
+        self.used["wall_clock_s"] = self.driver.now // _SECOND
         return self.gate.ask(Question(about, tool, self.used))
 
     def ask_about(self, key: str, call: Call) -> Verdict:
@@ -120,8 +127,27 @@ class RunState:
             self.used["tool_calls"] -= 1
             self._times[call.name].pop()
         times, minute = self._times[call.name], self.driver.now - _MINUTE
+        self.used["wall_clock_s"] = self.driver.now // _SECOND
         used = {**self.used, "calls": len(times), "per_minute": len(times) - bisect_right(times, minute)}
         return self.gate.ask(Question(call, call.name, used, self._repeats[self.key_of(call)]))
+
+    def _price(self, number: int) -> Price | None:
+        return self.gate.policy.prices.get(key_of(self.spec.models[number].name))
+
+    def tokens_left(self, number: int) -> int:
+        """Return how many tokens one of the models may reply with, so that neither tokens nor money are overdrawn."""
+        limits, price = self.gate.policy.limits.limits, self._price(number)
+        left = limits["max_tokens"] - self.used["tokens"]
+        if "max_cost" in limits and price is not None:
+            left = min(left, price.most_output(limits["max_cost"] - self.used["cost"]))
+        return max(left, 0)
+
+    def count_reply(self, number: int, usage: Usage) -> None:
+        """Note what a reply of one of the models took: tokens, and money where the policy says what they cost."""
+        price = self._price(number)
+        self.used["tokens"] += usage.input_tokens + usage.output_tokens
+        self.cost = 0 if price is None else price.cost(usage)
+        self.used["cost"] += self.cost
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""

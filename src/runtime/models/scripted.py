@@ -32,13 +32,20 @@ def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
 
 
 class Script:
-    """A model callable over a script. Indexed by step, so that asking again gives the same reply."""
+    """A model callable over a script. Indexed by step, so that asking again gives the same reply.
 
-    name = ModelName("stub", "script", "stub")
+    Args:
+        turns: The turns.
+        error: Makes an error at a place of the script.
+        name: The name of the model that it stands for.
+    """
 
-    def __init__(self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error) -> None:
+    def __init__(
+        self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error, name: str = "script"
+    ) -> None:
         self._turns = list(turns)
         self._error = error
+        self.name = ModelName("stub", name, "stub")
         self._check_keys()
 
     def _check_keys(self) -> None:

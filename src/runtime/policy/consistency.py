@@ -7,9 +7,11 @@ from typing import Any
 
 from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
+from ..log.events import ModelName
 from ..schema.places import parts_of
 from ..tools.contract import Tool
 from .policy import Policy
+from .prices import key_of
 
 _TYPES = {
     "string": ("maxLength", "pattern", "in"),
@@ -43,6 +45,18 @@ def check_mounts(policy: Policy, names: Iterable[str]) -> None:
     for name in names:
         if name not in policy.mounts.modes:
             raise policy.error("/sandbox/mounts", f"mount {name!r} is not declared", "declare it")
+
+
+def check_prices(policy: Policy, models: Iterable[ModelName]) -> None:
+    """Refuse a model without a price where the policy says what a run may cost.
+
+    Raises:
+        PolicyError: The cost of a run could not be known.
+    """
+    for key in map(key_of, models):
+        if "max_cost" in policy.limits.limits and key not in policy.prices:
+            remedy = f"add it; `tachograph policy prices {key}` prints it for known models"
+            raise policy.error("/loop_budget/max_cost", f"prices has no model {key!r}", remedy)
 
 
 def check_tool_rules(policy: Policy, tools: Iterable[Tool]) -> None:

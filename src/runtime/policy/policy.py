@@ -20,6 +20,7 @@ from ..redaction.redactor import Redactor
 from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..resources.url import Malformed, parse_entry
 from ..schema.validator import SchemaValidator
+from .prices import Price, millionths
 from .retry import Schedule
 from .rules.approval import Unattended
 from .rules.arg_schema import Enforcement
@@ -176,7 +177,19 @@ class Policy:
         numbers = {
             name: value for name, value in msgspec.structs.asdict(budget).items() if type(value) is int
         }
+        if not isinstance(budget.max_cost, UnsetType):
+            numbers["max_cost"] = millionths(budget.max_cost)
         return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
+
+    @cached_property
+    def prices(self) -> dict[str, Price]:
+        """`prices`, by `PROVIDER:MODEL`."""
+        found = {}
+        for name, price in self._file.prices.items():
+            parts = (price.input, price.output, price.cached, price.cache_write)
+            amounts = [price.input if isinstance(part, UnsetType) else part for part in parts]
+            found[name] = Price(*map(millionths, amounts))
+        return found
 
     @cached_property
     def schedule(self) -> Schedule:

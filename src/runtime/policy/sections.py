@@ -11,6 +11,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za
 Mount = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9_-]*$(?!\n)")]
 Url = Annotated[str, Meta(min_length=1, max_length=2048)]
 Number = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Cost = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})? USD$(?!\n)")]
+TokenPrice = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$(?!\n)")]
+ModelKey = Annotated[str, Meta(pattern=r"^[a-z_]+:[^\s]+$(?!\n)", max_length=250)]
 Method = Literal["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"]
 
 
@@ -52,6 +55,8 @@ class LoopBudget(Section, frozen=True):
         max_tool_calls: Calls.
         max_result_bytes: Bytes of all results, as canonical JSON.
         max_attempts: Attempts of tools, each retry counted.
+        max_cost: What all replies may cost, such as `0.50 USD`; the section `prices` says what tokens cost.
+        max_wall_clock_s: Seconds since the run began after which no step and no call begins.
         overdraft: `deny` refuses the calls of a reply that used up more tokens than were left.
     """
 
@@ -60,7 +65,27 @@ class LoopBudget(Section, frozen=True):
     max_tool_calls: Number = 0
     max_result_bytes: Number = 0
     max_attempts: Number | UnsetType = UNSET
+    max_cost: Cost | UnsetType = UNSET
+    max_wall_clock_s: Number | UnsetType = UNSET
     overdraft: Literal["allow", "deny"] = "allow"
+
+
+class ModelPrice(Section, frozen=True):
+    """What a million tokens of a model cost in US dollars, written as text.
+
+    Attributes:
+        input: Tokens of requests.
+        output: Tokens of replies.
+        cached: Tokens of requests that come from a cache; as `input` unless given.
+        cache_write: Tokens of requests that go into a cache; as `input` unless given.
+        dated: The day on which these were the prices, for readers.
+    """
+
+    input: TokenPrice
+    output: TokenPrice
+    cached: TokenPrice | UnsetType = UNSET
+    cache_write: TokenPrice | UnsetType = UNSET
+    dated: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$(?!\n)")] | UnsetType = UNSET
 
 
 class CycleDetection(Section, frozen=True):
@@ -188,6 +213,7 @@ class PolicyFile(Section, frozen=True):
     sandbox: Sandbox = Sandbox()
     arg_schema_enforcement: Literal["strict", "shape"] = "strict"
     loop_budget: LoopBudget = LoopBudget()
+    prices: dict[ModelKey, ModelPrice] = {}
     cycle_detection: CycleDetection = CycleDetection()
     retry: Retry | None = None
     on_deny: Word = "terminate"

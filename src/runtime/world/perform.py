@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...fail.errors import (
     InvalidModelOutput,
@@ -68,7 +68,7 @@ class Performer:
     """Performs what a run asks for.
 
     Args:
-        model: The model.
+        models: The model, and its fallbacks.
         workspace: What tools may touch.
         fault: Says what happens in place of an effect, by its address; for tests of failures.
 
@@ -78,9 +78,12 @@ class Performer:
     """
 
     def __init__(
-        self, model: Model, workspace: Workspace, fault: Callable[[str], Fault | None] = lambda at: None
+        self,
+        models: Sequence[Model],
+        workspace: Workspace,
+        fault: Callable[[str], Fault | None] = lambda at: None,
     ) -> None:
-        self._model, self._workspace, self.fault = model, workspace, fault
+        self._models, self._workspace, self.fault = models, workspace, fault
         self.on_piece: Callable[[Piece], None] | None = None
         self.earlier: Callable[[str, Call], ToolReturned | Failed] | None = None
 
@@ -102,23 +105,24 @@ class Performer:
 
     async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
         """Ask the model once."""
-        request = effect.request
+        request, model = effect.request, self._models[effect.fallback]
         try:
             fault = self.fault(pending.at)
             if fault is not None and fault.error is not None:
                 raise fault.error
-            if self.on_piece is not None and isinstance(self._model, StreamingModel):
+            if self.on_piece is not None and isinstance(model, StreamingModel):
                 pieces = Pieces(effect.redactor)
                 told = partial(self._told, pending.at, pieces)
-                output = await self.call(pending.at, self._model.ask, request, told)
+                output = await self.call(pending.at, model.ask, request, told)
                 self._show(pending.at, pieces.end())
             else:
-                output = await self.call(pending.at, self._model, request)
+                output = await self.call(pending.at, model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            return _model_failed(pending.at, error, effect.redactor)
+            return _model_failed(pending.at, error, effect)
         if not isinstance(output, LLMOutput):
             warn("the model failed: it returned %s and no LLMOutput", type(output).__name__)
-        return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
+        reply = read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
+        return structs.replace(reply, fallback=effect.fallback) if effect.fallback else reply
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
         """Ask a function of the caller."""
@@ -277,7 +281,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
     return ToolReturned(at=at, result=plain, size=size, met=io.met)
 
 
-def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
+def _model_failed(at: str, error: BaseException, effect: AskModel) -> Failed:
     if asks_to_end(error) or (isinstance(error, TachographError) and not isinstance(error, ModelError)):
         raise error
     kind = "other"
@@ -289,11 +293,11 @@ def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
     # the record does not hold what a function of the caller raised
-    warn("the model failed: %s", _said(error, redactor))
+    warn("the model failed: %s", _said(error, effect.redactor))
     status, said = 0, ""
     if isinstance(error, ModelError):
         status = error.status if type(error.status) is int else 0
-        said = _short(redactor.text(clean_text(error.service_text or "")))
+        said = _short(effect.redactor.text(clean_text(error.service_text or "")))
     return Failed(
         at=at,
         error=class_of(error),
@@ -301,6 +305,7 @@ def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
         retry_after_ms=after,
         status=status,
         said=said,
+        fallback=effect.fallback,
     )
 
 

@@ -35,7 +35,7 @@ class Real(Performer):
     """The world as it is. `stop` may be called from any thread; all else belongs to the driver.
 
     Args:
-        model: The model.
+        models: As of Performer.
         workspace: What tools may touch.
         fault: As of Performer.
         grace: Seconds that a coroutine has to clean up once it is cancelled.
@@ -45,7 +45,7 @@ class Real(Performer):
 
     def __init__(
         self,
-        model: Model,
+        models: Sequence[Model],
         workspace: Workspace,
         fault: Callable[[str], Fault | None] = lambda at: None,
         *,
@@ -53,7 +53,7 @@ class Real(Performer):
         leaves: bool = False,
         approve: Approve | None = None,
     ) -> None:
-        super().__init__(model, workspace, fault)
+        super().__init__(models, workspace, fault)
         self._approve = approve
         self._grace, self._leaves = grace, leaves
         self._loop: asyncio.AbstractEventLoop | None = None

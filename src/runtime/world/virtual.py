@@ -32,7 +32,7 @@ class Virtual(Performer):
     """The virtual clock: 200 ms for the model, 20 ms for an attempt, and a wait lasts as long as it says.
 
     Args:
-        model: The model.
+        models: As of Performer.
         workspace: What tools may touch.
         fault: As of Performer.
         answers: A person's answer to the question at an address, None for silence.
@@ -41,13 +41,13 @@ class Virtual(Performer):
 
     def __init__(
         self,
-        model: Model,
+        models: Sequence[Model],
         workspace: Workspace,
         fault: Callable[[str], Fault | None] = lambda at: None,
         arrivals: Sequence[tuple[int, Entered]] = (),
         answers: Callable[[str], Answered | None] = lambda at: None,
     ) -> None:
-        super().__init__(model, workspace, fault)
+        super().__init__(models, workspace, fault)
         self._answers = answers
         self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
         self._arrivals = list(arrivals)

@@ -1,4 +1,4 @@
-"""`loop_budget`: steps, tokens, calls, attempts and bytes of results are left."""
+"""`loop_budget`: steps, tokens, calls, attempts, bytes of results, money and time are left."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from ...log.events import Call
 from ..leaf import Instead, Leaf, Question, Result, Rule, Sample, Step
+from ..prices import in_words
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -18,14 +19,26 @@ if TYPE_CHECKING:
 REQUIRED = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
 # what a question needs: the budget, what it counts, and how much more
 _NEEDS = {
-    Step: (("max_iterations", "iterations", 1), ("max_tokens", "tokens", 1)),
+    Step: (
+        ("max_iterations", "iterations", 1),
+        ("max_tokens", "tokens", 1),
+        ("max_cost", "cost", 1),
+        ("max_wall_clock_s", "wall_clock_s", 1),
+    ),
     Call: (
         ("overdraft", "tokens", 0),
         ("max_tool_calls", "tool_calls", 1),
         ("max_result_bytes", "result_bytes", 1),
         ("max_attempts", "attempts", 1),
+        ("max_cost", "cost", 0),
+        ("max_wall_clock_s", "wall_clock_s", 1),
     ),
 }
+
+
+def said(name: str, amount: int) -> int | str:
+    """Return an amount of a budget as a policy writes it."""
+    return in_words(amount) if name == "max_cost" else amount
 
 
 class Need(Struct, frozen=True):
@@ -65,8 +78,8 @@ class Limits(Leaf[Need]):
             mine, theirs = self.limits.get(name), old.limits.get(name)
             if theirs is not None and (mine is None or mine > theirs):
                 words = "max_tokens with overdraft: deny" if name == "overdraft" else name
-                more = "unlimited" if mine is None else mine
-                yield Instead(f"{words}: ", more, theirs), Need(name, theirs, 1)
+                more = "unlimited" if mine is None else said(name, mine)
+                yield Instead(f"{words}: ", more, said(name, theirs)), Need(name, theirs, 1)
 
     def plus(self, point: Need) -> Limits:
         if self.allows(point):
@@ -77,12 +90,15 @@ class Limits(Leaf[Need]):
         for name, limit in self.limits.items():
             for other in (limit - 1, limit + 1):
                 if other >= 0:
-                    yield f"{name}: {other} instead of {limit}", Limits({**self.limits, name: other}, ())
+                    words = f"{name}: {said(name, other)} instead of {said(name, limit)}"
+                    yield words, Limits({**self.limits, name: other}, ())
         if "max_attempts" not in self.limits:
             yield "max_attempts: 1", Limits({**self.limits, "max_attempts": 1}, ())
 
     def data(self) -> dict[str, Any]:
-        budgets: dict[str, Any] = {name: most for name, most in self.limits.items() if name != "overdraft"}
+        budgets: dict[str, Any] = {
+            name: said(name, most) for name, most in self.limits.items() if name != "overdraft"
+        }
         if "overdraft" in self.limits:
             budgets |= {
                 "max_tokens": max(budgets["max_tokens"], self.limits["overdraft"]),
@@ -115,7 +131,7 @@ class LoopBudgetRule(Rule):
         name = "max_tokens" if point.name == "overdraft" else point.name
         if not limit:
             return f"{name} is 0 or missing"
-        return f"{name} is used up: {point.used} of {limit}" + (
+        return f"{name} is used up: {said(name, point.used)} of {said(name, limit)}" + (
             f", {point.more} more are needed" if point.more > 1 else ""
         )
 

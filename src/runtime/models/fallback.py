@@ -1,0 +1,52 @@
+"""Several models in the place of one: the next is asked where the one before fails for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...fail.errors import InputError
+from ..log.events import ModelChoice, ModelName
+from .types import Model
+
+
+class Fallback:
+    """Models that are asked in turn. Every step begins with the first one.
+
+    A model has failed when its attempts are used up, and at once for an error that is not worth another attempt. Each
+    attempt is a line of the record.
+
+    Args:
+        models: Two models or more, each as an agent takes one.
+
+    Attributes:
+        models: The models.
+
+    Raises:
+        InputError: One of them cannot be had, or there are less than two.
+    """
+
+    def __init__(self, models: Iterable[Model | str]) -> None:
+        given = [] if isinstance(models, str) else list(models)
+        if len(given) < 2 or not all(isinstance(model, str) or callable(model) for model in given):
+            raise InputError("a Fallback is of two models or more", remedy="give a list of models")
+        self.models: tuple[Model, ...] = tuple(model for it in given for model in models_of(it))
+
+
+def models_of(llm: Model | str | Fallback) -> tuple[Model, ...]:
+    """Return the models that an agent asks, in order. Raises InputError for a name of which none can be had."""
+    if isinstance(llm, Fallback):
+        return llm.models
+    if isinstance(llm, str):
+        from .providers import model_of  # needs an SDK, which is an extra
+
+        return (model_of(llm),)
+    return (llm,)
+
+
+def choice_of(model: Any) -> ModelChoice:
+    """Return what a run is told of a model: its attributes `name` and `options`, or how the callable is called."""
+    name, options = getattr(model, "name", None), getattr(model, "options", None)
+    if not isinstance(name, ModelName):
+        name = ModelName("callable", getattr(model, "__name__", "model"))
+    return ModelChoice(name, options if isinstance(options, dict) else {})

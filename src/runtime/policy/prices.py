@@ -1,0 +1,47 @@
+"""Money: whole millionths of a US dollar, and what tokens cost."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ..log.events import ModelName, Usage
+from ..models.types import MOST_TOKENS
+
+CURRENCY: Final = "USD"
+_MILLION: Final = 1_000_000
+
+
+def millionths(amount: str) -> int:
+    """Return an amount such as `0.5` or `0.50 USD` in millionths."""
+    whole, _, part = amount.removesuffix(f" {CURRENCY}").partition(".")
+    return int(whole) * _MILLION + int(part.ljust(6, "0"))
+
+
+def in_words(amount: int) -> str:
+    """Return an amount in millionths as a policy writes it, such as `0.50 USD`."""
+    whole, part = divmod(amount, _MILLION)
+    return f"{whole}.{f'{part:06}'.rstrip('0'):0<2} {CURRENCY}"
+
+
+def key_of(model: ModelName) -> str:
+    """Return what `prices` of a policy calls a model."""
+    return f"{model.provider}:{model.name}"
+
+
+class Price(NamedTuple):
+    """What a million tokens of a model cost, in millionths: of a request, of a reply, from a cache, into one."""
+
+    input: int
+    output: int
+    cached: int
+    cache_write: int
+
+    def most_output(self, amount: int) -> int:
+        """Return how many tokens of a reply an amount buys."""
+        return amount * _MILLION // self.output if self.output else MOST_TOKENS
+
+    def cost(self, usage: Usage) -> int:
+        """Return what a reply costs in millionths, rounded up."""
+        fresh = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+        tokens = (fresh, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+        return -(-sum(count * price for count, price in zip(tokens, self, strict=True)) // _MILLION)
