@@ -82,7 +82,10 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "mounts": {"book": "book"},
         "setup": scenario.get("setup", [{"path": "box/a.txt", "text": "in the box"}]),
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},
-        "llm": {"stub": {"turns": [turn_of(turn) for turn in scenario["turns"]]}},
+        "llm": {
+            "stub": {"turns": [turn_of(turn) for turn in scenario["turns"]]},
+            "fallback": scenario.get("fallback", []),
+        },
         "faults": scenario.get("faults", []),
         "approvals": scenario.get("approvals", []),
         "hooks": scenario.get("hooks", []),

@@ -104,6 +104,7 @@ def _call(
     yield Say("cycle_detection", repeats < most, not repeats)
     budget = policy.get("loop_budget", {})  # one more call, an attempt at it, and room for its result
     room = budget.get("max_attempts", 1) > 0 and budget.get("max_result_bytes", 0) > 0
+    room = room and budget.get("max_wall_clock_s", 1) > 0
     yield Say("loop_budget", room and used < budget.get("max_tool_calls", 0), not used)
 
 

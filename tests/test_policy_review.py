@@ -43,7 +43,9 @@ BASE: dict[str, Any] = {
     "retry": {"max_retries": 1, "backoff_base_ms": 1, "backoff_cap_ms": 2},
     "lists": {"few": [1, 2]},
     "redact": {"kinds": ["email"], "env": ["KEY"]},
+    "prices": {"a:b": {"input": "3", "output": "4"}},
 }
+PRICE = {"input": "1", "output": "1"}
 RULES = {"urls": [], "methods": ["HEAD"], "mounts": [], "limits": {"calls": 1}, "resources": {}}
 # each key of a policy: a change of it, and what the comparison calls that one and the change back
 KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -63,6 +65,13 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     "loop_budget.max_result_bytes": ({"loop_budget": {"max_result_bytes": 6}}, "WIDER", "TIGHTER"),
     "loop_budget.max_attempts": ({"loop_budget": {"max_attempts": 6}}, "TIGHTER", "WIDER"),
     "loop_budget.overdraft": ({"loop_budget": {"overdraft": "deny"}}, "TIGHTER", "WIDER"),
+    "loop_budget.max_cost": ({"loop_budget": {"max_cost": "0.5 USD"}}, "TIGHTER", "WIDER"),
+    "loop_budget.max_wall_clock_s": ({"loop_budget": {"max_wall_clock_s": 9}}, "TIGHTER", "WIDER"),
+    "prices.input": ({"prices": {"a:b": {"input": "2"}}}, "WIDER", "TIGHTER"),
+    "prices.output": ({"prices": {"a:b": {"output": "4.1"}}}, "TIGHTER", "WIDER"),
+    "prices.cached": ({"prices": {"a:b": {"cached": "0.3"}}}, "WIDER", "TIGHTER"),
+    "prices.cache_write": ({"prices": {"a:b": {"cache_write": "3.75"}}}, "TIGHTER", "WIDER"),
+    "prices.dated": ({"prices": {"a:b": {"dated": "2026-01-01"}, "a:c": PRICE}}, "WIDER", "TIGHTER"),
     "cycle_detection.max_repeats": ({"cycle_detection": {"max_repeats": 3}}, "WIDER", "TIGHTER"),
     "retry.max_retries": ({"retry": {"max_retries": 2}}, "NOTE", "NOTE"),
     "retry.backoff_base_ms": ({"retry": {"backoff_base_ms": 2}}, "NOTE", "NOTE"),

@@ -58,7 +58,8 @@ _SCHEMA = {
 }
 _TOOL = Tool("t", "", _SCHEMA, _SCHEMA, "pure", lambda arguments, io: arguments)
 RESOURCES = ("url", "path:read", "path:write", "text", "any")
-limits = st.dictionaries(st.sampled_from([*REQUIRED, "max_attempts"]), st.integers(0, 3))
+BUDGETS = (*REQUIRED, "max_attempts", "max_cost", "max_wall_clock_s")
+limits = st.dictionaries(st.sampled_from(BUDGETS), st.integers(0, 3))
 
 condition = st.fixed_dictionaries(
     {},
@@ -123,12 +124,7 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
     MostRepeats: (st.builds(MostRepeats, st.integers(0, 4)), list(range(6)), True),
     Limits: (
         st.builds(Limits, limits),
-        [
-            Need(name, used, more)
-            for name in (*REQUIRED, "max_attempts")
-            for used in range(4)
-            for more in (0, 1, 2)
-        ],
+        [Need(name, used, more) for name in BUDGETS for used in range(4) for more in (0, 1, 2)],
         True,
     ),
 }

@@ -119,12 +119,17 @@ def policy(draw: random.Random) -> dict[str, Any]:
         "loop_budget": {
             **{f"max_{name}": most for name, most in limits.items()},
             "overdraft": draw.choice(["allow", "deny"]),
+            **({"max_cost": f"0.00000{draw.randint(1, 4)} USD"} if draw.random() < 0.3 else {}),
+            **({"max_wall_clock_s": draw.randint(1, 4)} if draw.random() < 0.3 else {}),
         },
         "cycle_detection": {"max_repeats": draw.randint(1, 3)},
         "tools": tools,
         "approval": {"required_for": some([*TOOLS], 1)},
         "redact": {"kinds": some(["email", "jwt"], 2), "reveal_to": {"save": some(["email"], 1)}},
     }
+
+
+RUN = ("tokens", "cost", "wall_clock_s")
 
 
 def world() -> list[Question]:
@@ -149,10 +154,10 @@ def world() -> list[Question]:
     for call in some:
         for number in range(5):
             found.append(Question(call, call.name, repeats=number))
-            for name in ("tokens", "tool_calls", "result_bytes", "attempts", "calls", "per_minute"):
+            for name in (*RUN, "tool_calls", "result_bytes", "attempts", "calls", "per_minute"):
                 found.append(Question(call, call.name, {name: number}))
     for number in range(5):
-        found += [Question(Step(), "", {name: number}) for name in ("iterations", "tokens")]
+        found += [Question(Step(), "", {name: number}) for name in ("iterations", *RUN)]
         found.append(Question(Result(1), "fetch", {"result_bytes": number}))
     for path in ("/", "/a", "/ab", "/a/", "/a/b", "/a/c", "/a/b/c"):
         for origin in ("https://h.test", "http://h.test", "https://k.test"):

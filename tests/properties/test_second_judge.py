@@ -160,6 +160,7 @@ class World:
             "max_result_bytes": pick([0, 1, 2, 3, 90, 9000, 9000]),
         }
         budget |= {"max_attempts": pick([0, 1, 2, 3, 9])} if self.happens(0.4) else {}
+        budget |= {"max_wall_clock_s": pick([0, 1, 9])} if self.happens(0.2) else {}
         budget |= {"max_tokens": pick([0, 3, 900]), "overdraft": "deny"} if self.happens(0.4) else {}
         modes = {
             mount: pick(["read", "write", "write"])

@@ -65,6 +65,24 @@ def test_a_live_run_that_died_goes_on(project: Path, serve: Any, capsys: pytest.
     assert exit_code("check") == exit_code("replay") == 0
 
 
+def test_a_fallback_replies_in_a_live_run(
+    project: Path, serve: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, (other, language) = project / "tasks/s/live.yaml", LANGUAGES
+    data = json.loads(task.read_text())
+    task.write_text(json.dumps(data | {"llm": {"live": [other.name], "fallback": [language.name]}}))
+    service = serve(answer(b"{}", status=401), answer(whole(language, language.said("alpha"))))
+    for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(variable, service.url)
+    assert exit_code("run", "s/live") == 0
+    assert "fallback 1 answered: alpha" in capsys.readouterr().out
+    for command in ("check", "verify", "replay", "explain"):
+        assert exit_code(command) == 0, capsys.readouterr()
+    task.write_text(json.dumps(data | {"llm": {"live": [other.name]}}))
+    assert exit_code("check") == 2
+    assert "fallback" in capsys.readouterr().out
+
+
 BAD = [
     (("run", "s/live"), "choose one by --llm"),
     (("run", "s/live", "--llm", "openai:other"), "openai:other"),

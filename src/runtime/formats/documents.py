@@ -186,15 +186,17 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
         missing = next(key for key in limit if key not in worst.instance)
         return pointer, f"the key {missing!r} is missing", "add it"
     shown = quote_literal(str(worst.instance))
+    examples = [quote_literal(str(it)) for it in worst.schema.get("examples", ())]
+    remedy = f"write it such as {' or '.join(examples)}" if examples else "change the value"
     if "propertyNames" in worst.relative_schema_path:
         pointer += join([worst.instance])
     if worst.validator == "type":
-        return pointer, f"{shown} is not {_TYPES.get(str(limit), str(limit))}", "change the value"
+        return pointer, f"{shown} is not {_TYPES.get(str(limit), str(limit))}", remedy
     if worst.validator == "enum":
         options = [str(item) for item in limit]
         remedy = did_you_mean(str(worst.instance), options, f"use one of {', '.join(options)}")
         return pointer, f"{shown} is not accepted here", remedy
-    return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", "change the value"
+    return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", remedy
 
 
 def _likely(error: Any) -> list[Any]:

@@ -1,0 +1,166 @@
+"""What tokens cost, what that bounds, and models that take the place of one that fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tachograph
+from tachograph import Agent, Fallback, LLMInput, LLMOutput, Policy
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import InputError, ModelError, TransientModelError
+from tachograph.runtime.log.events import Failed, ModelReplied, StepEnded, Usage
+from tachograph.runtime.log.journal import Diverged
+from tachograph.runtime.policy.prices import Price, in_words, millionths
+from tachograph.tracing.spans import spans_of
+from tests.commands import exit_code
+from tests.project import POLICY, make_project, merged
+
+amounts = st.integers(0, 10**12 - 1)
+tokens = st.integers(0, 9_000_000_000)
+
+
+@given(amounts)
+def test_an_amount_is_read_as_it_is_written(amount: int) -> None:
+    assert millionths(in_words(amount)) == amount
+    limited = merged(POLICY, {"loop_budget": {"max_cost": in_words(amount)}})
+    assert Policy.from_dict(limited).limits.limits["max_cost"] == amount
+
+
+@given(st.tuples(*[amounts] * 4), st.tuples(*[tokens] * 4))
+def test_a_cost_is_never_rounded_down(prices: Any, counts: Any) -> None:
+    fresh, output, cached, written = counts
+    price = Price(*prices)
+    usage = Usage(fresh + cached + written, output, False, cached, written, 0)
+    exact = fresh * price.input + output * price.output + cached * price.cached + written * price.cache_write
+    assert 0 <= price.cost(usage) * 10**6 - exact < 10**6
+    amount = price.cost(Usage(0, output))
+    assert price.cost(Usage(0, min(price.most_output(amount), 9_000_000_000))) <= amount
+
+
+BAD = [
+    ("loop_budget", {"max_cost": "0.50 EUR"}),
+    ("loop_budget", {"max_cost": 0.5}),
+    ("loop_budget", {"max_cost": "-1 USD"}),
+    ("loop_budget", {"max_cost": "0.0000001 USD"}),
+    ("loop_budget", {"max_wall_clock_s": -1}),
+    ("prices", {"a:b": {"input": 1, "output": "1"}}),
+    ("prices", {"a:b": {"input": "1"}}),
+    ("prices", {"no provider": {"input": "1", "output": "1"}}),
+    ("prices", {"a:b": {"input": "1", "output": "1", "dated": "today"}}),
+]
+
+
+@pytest.mark.parametrize(("section", "value"), BAD)
+def test_what_is_no_price_is_refused(section: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(json.dumps(merged(POLICY, {section: value})))
+    with pytest.raises(InputError) as refused:
+        Policy.load(path)
+    assert refused.value.line and refused.value.column
+
+
+def first(asked: LLMInput) -> LLMOutput:
+    raise ModelError("no")
+
+
+def second(asked: LLMInput) -> LLMOutput:
+    LEFT.append(asked.max_output_tokens)
+    usage = {"input_tokens": 1000, "output_tokens": 10, "cached_tokens": 400, "reasoning_tokens": 5}
+    return LLMOutput(final_answer="done", usage=usage)
+
+
+LEFT: list[int] = []
+PRICES = {"callable:first": {"input": "1", "output": "1"}, "callable:second": {"input": "2", "output": "10"}}
+
+
+def policy(**delta: Any) -> Policy:
+    return Policy.from_dict(
+        merged(POLICY, {"loop_budget": {"max_cost": "0.01 USD"}, "prices": PRICES, **delta})
+    )
+
+
+def test_a_fallback_is_recorded_and_paid(tmp_path: Path) -> None:
+    def agent() -> Agent:
+        return Agent(Fallback([first, second]), [], policy())
+
+    LEFT.clear()
+    made = tachograph.record(agent(), "?", out=tmp_path / "run")
+    assert made.answer == "done" and LEFT == [1000]  # what a cent buys, and not all 5000 tokens
+    failed, replied = (it for it in made.events if isinstance(it, Failed | ModelReplied))
+    assert (failed.at, failed.fallback, replied.at, replied.fallback) == ("1.m1", 0, "1.m2", 1)
+    assert [it.cost for it in made.events if isinstance(it, StepEnded)] == [2100]
+    assert verify(tmp_path / "run", "run") == []
+    assert tachograph.replay(agent(), tmp_path / "run").events == made.events
+    assert tachograph.check(agent(), tmp_path / "run") == []
+    with pytest.raises(Diverged):
+        tachograph.replay(Agent(first, [], policy()), tmp_path / "run")
+    report = (tmp_path / "run/run_report.md").read_text()
+    assert "0.0021 USD" in report and "0.01 USD" in report and "fallback" in report.lower()
+    (model,) = (span for span in spans_of(made.events) if span.name == "llm_call")
+    assert (
+        model.attributes.items()
+        >= {
+            "gen_ai.request.model": "second",
+            "gen_ai.usage.cache_read.input_tokens": 400,
+            "gen_ai.usage.reasoning.output_tokens": 5,
+            "agent.llm.cost_micro_usd": 2100,
+        }.items()
+    )
+    assert "gen_ai.usage.cache_creation.input_tokens" not in model.attributes
+    (tmp_path / "run").rename(tmp_path / "run.partial")
+    log = tmp_path / "run.partial/state.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
+    assert tachograph.resume(agent(), tmp_path / "run").answer == "done"
+
+
+def test_each_step_begins_with_the_first_model() -> None:
+    def flaky(asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 1:
+            raise TransientModelError("busy")
+        return LLMOutput(final_answer="first")
+
+    def paused(asked: LLMInput) -> LLMOutput:
+        return LLMOutput(text="wait", finish_reason="pause")
+
+    made = Agent(Fallback([flaky, paused]), [], Policy.from_dict(merged(POLICY, {"retry": None}))).run("?")
+    assert (made.answer, made.steps) == ("first", 2)
+
+
+@pytest.mark.parametrize("models", ["ab", [], [first], [first, 3], [first, "nobody:gpt"]])
+def test_what_is_no_fallback_is_refused(models: Any) -> None:
+    with pytest.raises(InputError):
+        Fallback(models)
+
+
+def test_a_model_without_a_price_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="callable:second"):
+        Agent(Fallback([first, second]), [], policy(prices={"callable:second": None}))
+    rows = [{"name": "free", "turns": ["done"], "expect": {}}]
+    rows[0]["policy"] = {"loop_budget": {"max_cost": "1 USD"}}
+    root = make_project(tmp_path / "p", rows)
+    assert exit_code("run", str(root / "tasks/s/free.yaml")) == 2
+    said = capsys.readouterr().err
+    assert "policy/free.yaml:1:" in said and "stub:script" in said and len(said.splitlines()) == 1
+    assert not [path for path in (root / "runs").rglob("*") if path.is_file()]
+
+
+def test_known_prices_are_a_section_of_a_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert exit_code("policy", "prices", "openai:gpt-5-mini", "anthropic:claude-sonnet-4-5") == 0
+    path = tmp_path / "policy.yaml"
+    path.write_text("schema: policy/v1\n" + capsys.readouterr().out)
+    prices = Policy.load(path).prices
+    assert set(prices) == {"openai:gpt-5-mini", "anthropic:claude-sonnet-4-5"}
+    assert all(0 < price.cached < price.input < price.output for price in prices.values())
+    assert exit_code("policy", "prices", "openai:nobody") == 2
+    assert "openai:nobody" in capsys.readouterr().err
+    monkeypatch.setitem(__import__("sys").modules, "genai_prices", None)
+    assert exit_code("policy", "prices", "openai:gpt-5-mini") == 2
+    assert "tachograph[live]" in capsys.readouterr().err
