@@ -86,14 +86,13 @@ def _check_resources(policy: Policy, tool: Tool) -> None:
     """Refuse resources of a tool that is not external, and places that its schema marks or does not have."""
     pointers = [*policy.tool_rules(tool.name).resources.kinds]
     paths = [tuple(parse(pointer)) for pointer in pointers]
+    known = [*parts_of(tool.input_schema)] if paths else []
     for number, (pointer, path) in enumerate(zip(pointers, paths, strict=True)):
         place = join(["tools", tool.name, "resources", pointer])
         if tool.effect != "external":
             what = f"tool {tool.name!r} is {tool.effect} and not external"
             raise policy.error(place, what, "remove it: what the tool does through io is judged")
-        parts = [
-            part for part in parts_of(tool.input_schema) if len(part[0]) <= len(path) and _meet(part[0], path)
-        ]
+        parts = [part for part in known if len(part[0]) <= len(path) and _meet(part[0], path)]
         if not any(_takes_text(part, path[len(at) :]) for at, part in parts):
             remedy = "name one that INPUT_SCHEMA declares"
             raise policy.error(place, f"tool {tool.name!r} has no text at {pointer!r}", remedy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise, product
@@ -102,10 +103,15 @@ KEYWORDS: Final[Mapping[str, Keyword]] = {
 _TYPES: Final[tuple[Any, ...]] = (0, "a", True, None, [])
 
 
+@lru_cache(maxsize=4096)
+def _keys(pointer: str) -> tuple[str, ...]:
+    return tuple(parse(pointer))
+
+
 def values_at(arguments: Any, pointer: str) -> list[Any]:
     """Return the values at a pointer; a step into what has no such step gives a value of no type."""
     found = [arguments]
-    for key in parse(pointer):
+    for key in _keys(pointer):
         below: list[Any] = []
         for value in found:
             if key == "*":
@@ -202,6 +208,17 @@ class _Conditions(Leaf[Any]):
             pointer: {name: _Values(limit) if name == "in" else limit for name, limit in condition.items()}
             for pointer, condition in (conditions or {}).items()
         }
+        self._of: defaultdict[str, list[tuple[int, str]]] = defaultdict(
+            list
+        )  # by the first key, with their place
+        for place, pointer in enumerate(self.conditions):
+            self._of[_keys(pointer)[0]].append((place, pointer))
+
+    def about(self, point: Any) -> Iterator[tuple[str, Condition]]:
+        """Yield the conditions that may find a value in arguments, in order."""
+        keys = {*point, "*"} if isinstance(point, dict) else {*self._of}
+        for _, pointer in sorted(it for key in keys & self._of.keys() for it in self._of[key]):
+            yield pointer, self.conditions[pointer]
 
     def wrong(self, point: Any) -> str | None:
         """Return the pointer of the first condition that does not allow the arguments, None if all do."""
@@ -254,7 +271,7 @@ class Demanded(_Conditions):
     """Conditions that the arguments have to meet."""
 
     def wrong(self, point: Any) -> str | None:
-        for pointer, condition in self.conditions.items():
+        for pointer, condition in self.about(point):
             # a placeholder is not the value that the tool may be given in its place
             if not all(
                 _meets(value, condition) and not placeholders(value) for value in values_at(point, pointer)
@@ -274,7 +291,7 @@ class Unasked(_Conditions):
     """Conditions on which a person is asked: arguments that meet one of them do not go through by themselves."""
 
     def wrong(self, point: Any) -> str | None:
-        for pointer, condition in self.conditions.items():
+        for pointer, condition in self.about(point):
             if any(_meets(value, condition) for value in values_at(point, pointer)):
                 return pointer
         return None
@@ -289,7 +306,7 @@ class Unasked(_Conditions):
 
     def odd(self, point: Any) -> str | None:
         """Return the pointer of a condition that cannot judge a value, since it is of another type."""
-        for pointer, condition in self.conditions.items():
+        for pointer, condition in self.about(point):
             for value in values_at(point, pointer):
                 if value is _NOTHING or placeholders(value) or not _is_judgeable(value, condition):
                     return pointer
