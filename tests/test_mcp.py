@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, check, mcp, record, replay
-from tachograph.fail.errors import InputError, ToolError
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, check, mcp, record, replay, tool
+from tachograph.fail.errors import InputError, PolicyError, ToolError
 from tachograph.runtime.agent import RunResult
-from tachograph.runtime.log.events import Failed, ToolReturned
+from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned, encode
+from tachograph.testing import decide
 from tests.commands import exit_code
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -31,6 +32,8 @@ POLICY: dict[str, Any] = {
     "on_failure": "inform",
     "tools": {"srv__note": {"resources": {"/text": "text"}}},
 }
+RETRY = {"retry": {"max_retries": 1, "backoff_base_ms": 1, "backoff_cap_ms": 1}}
+READS = {"tools": {"srv__note": {"resources": {"/text": "text"}, "effect": "read"}}}
 
 
 def accepted(tmp_path: Path, mode: str = "plain") -> Path:
@@ -40,10 +43,15 @@ def accepted(tmp_path: Path, mode: str = "plain") -> Path:
 
 
 def agent(
-    lock: Path, *command: str, text: str = "hello", tool: str = "srv__note", timeout_s: float = 60.0
+    lock: Path,
+    *command: str,
+    text: str = "hello",
+    tool: str = "srv__note",
+    timeout_s: float = 60.0,
+    **sections: Any,
 ) -> Agent:
     server = mcp("srv", command=command, lock=lock, timeout_s=timeout_s)
-    return Agent(model_of_one_call(text, tool), [server], Policy.from_dict(POLICY))
+    return Agent(model_of_one_call(text, tool), [server], Policy.from_dict({**POLICY, **sections}))
 
 
 def model_of_one_call(text: str, tool: str = "srv__note") -> Callable[[LLMInput], LLMOutput]:
@@ -178,6 +186,67 @@ def test_a_hostile_server_is_a_failure_and_no_more(tmp_path: Path, mode: str) ->
     assert found.error == FAILURES[mode]
 
 
+@pytest.mark.parametrize(
+    ("mode", "sections", "told"),
+    [
+        ("plain", {}, ["external", "tool_started", "tool_returned"]),
+        ("plain", READS, ["read", "tool_returned"]),
+        ("hangs", RETRY, ["external", "tool_started", "failed"]),
+        ("hangs", {**RETRY, **READS}, ["read", "failed", "failed"]),
+    ],
+)
+def test_what_only_reads_may_be_called_twice(
+    tmp_path: Path, mode: str, sections: dict[str, Any], told: list[str]
+) -> None:
+    """And yet the record answers for it where there is no server, which `called` sees to."""
+    lock = accepted(tmp_path)
+    made = called(tmp_path, lock, mode, timeout_s=1.5, **sections)
+    head, *others = made.events
+    assert isinstance(head, RunStarted)
+    lines = [json.loads(encode(event))["event"] for event in others]
+    kinds = [kind for kind in lines if kind in ("tool_started", "tool_returned", "failed")]
+    assert [head.tools[0].effect, *kinds] == told
+    other = {**RETRY, **({} if "tools" in sections else READS)}
+    found = check(agent(lock, "/nowhere", **other), tmp_path / "run")
+    assert "<policy>" in {difference.at for difference in found}
+
+
+def test_reads_of_one_reply_share_a_server(tmp_path: Path) -> None:
+    def model(asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall("srv__note", {"text": text}) for text in "abcd"])
+        return LLMOutput(final_answer="done")
+
+    server = mcp("srv", command=[sys.executable, SERVER], lock=accepted(tmp_path))
+    made = Agent(model, [server], Policy.from_dict({**POLICY, **READS})).run("What?")
+    results = [event.result for event in made.events if isinstance(event, ToolReturned)]
+    assert sorted(it["text"] for it in results if it) == [*"abcd"]
+
+
+def test_the_effect_of_a_tool_of_a_server_changes_no_decision(tmp_path: Path) -> None:
+    tools = mcp("srv", command=["/nowhere"], lock=accepted(tmp_path)).tools
+    texts = ["hello", "https://evil.test/", "<secret:email:000000>"]
+    calls = [{"name": "srv__note", "arguments": {"text": text}} for text in texts]
+    policies = [{**POLICY, "redact": {"kinds": ["email"]}, **sections} for sections in ({}, READS)]
+    found = [[it.rule_id for it in decide(policy, tools, calls)] for policy in policies]
+    assert found == [["tool_registry", "url_allowlist", "redact"]] * 2
+
+
+@pytest.mark.parametrize("effect", ["pure", "write", "network", "Read", "", None, ["read"]])
+def test_a_policy_says_of_a_server_that_it_reads_and_nothing_else(effect: Any) -> None:
+    with pytest.raises(PolicyError, match="effect"):
+        Policy.from_dict({**POLICY, "tools": {"srv__note": {"effect": effect}}})
+
+
+@pytest.mark.parametrize("effect", ["read", "external"])
+@pytest.mark.parametrize("own", ["pure", "write", "external"])
+def test_an_own_tool_says_its_effect_itself(effect: str, own: str) -> None:
+    policy = Policy.from_dict({**POLICY, "tools": {"note": {"effect": effect}}})
+    note = tool(effect=own, name="note", description="Note.")(lambda: "")  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="no MCP server"):
+        Agent(model_of_one_call(""), [note], policy)
+
+
 def test_a_server_gets_no_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "a secret")
     found = outcome(called(tmp_path, accepted(tmp_path), "env"))
@@ -237,10 +306,13 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
             mcp("srv", command=command, lock=lock)
 
 
-def test_a_task_names_tools_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sections", [{}, READS])
+def test_a_task_names_tools_of_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]
+) -> None:
     (tmp_path / "policy").mkdir()
     (tmp_path / "tasks/mcp").mkdir(parents=True)
-    (tmp_path / "policy/p.yaml").write_text(json.dumps(POLICY))
+    (tmp_path / "policy/p.yaml").write_text(json.dumps({**POLICY, **sections}))
     task = {
         "schema": "task/v1",
         "id": "mcp-note",
@@ -262,6 +334,7 @@ def test_a_task_names_tools_of_a_server(tmp_path: Path, monkeypatch: pytest.Monk
     accepted(tmp_path)
     assert exit_code("run", "mcp/note") == 0
     state = (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
+    assert (b'"effect":"read"' in state) is bool(sections)
     task["mcp"] = {"srv": {"command": ["/nowhere"]}}
     (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
     for words in (

@@ -88,6 +88,7 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     "tools.ask_if": ({"tools": {"get": {"ask_if": {"/x": {"maximum": 1}}}}}, "TIGHTER", "WIDER"),
     "tools.limits": ({"tools": {"get": {"limits": {"per_minute": 1}}}}, "TIGHTER", "WIDER"),
     "tools.resources": ({"tools": {"get": {"resources": {"/x": "text"}}}}, "WIDER", "TIGHTER"),
+    "tools.effect": ({"tools": {"get": {"effect": "read"}}}, "WIDER", "TIGHTER"),
     "lists": (
         {"lists": {"few": [1]}, "tools": {"get": {"arguments": {"/x": {"in": "few"}}}}},
         "TIGHTER",

@@ -3,7 +3,7 @@
 model, person, hook         again if they are scripted, else the record
 tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
-tool external               the record
+tool external               the record; likewise a tool of a server of which the policy says that it only reads
 what timed out              the record
 what may read a file that a call wrote which the record answers: likewise, since the file is not there
 what holds a placeholder of a live key, likewise
@@ -71,10 +71,11 @@ def is_performed_again(
             return is_scripted
         if not isinstance(effect, Invoke):
             return False
-        performed = effect.tool.effect != "external" and (effect.tool.effect != "network" or is_offline)
+        tool = effect.tool
+        performed = not tool.acts_beside_io and (tool.effect != "network" or is_offline)
         is_marked = at in marked or bool(placeholders(effect.call.arguments))
         paths, written = _mounts(effect, "path:"), _mounts(effect, "path:write")
-        may_lack = bool(not_there & paths) or bool(not_there and not paths and "read" in effect.tool.uses)
+        may_lack = bool(not_there & paths) or bool(not_there and not paths and "read" in tool.uses)
         if performed and at not in timed_out and not may_lack and (is_scripted or not is_marked):
             return True
         not_there.update(written)

@@ -197,7 +197,6 @@ class Task:
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        offers = tuple(tool.offer() for tool in self.tools)
         check_names(self.policy, tool_names(self.root))
         choices = [choice_of(model) for model in self.models]
         if self.is_scripted:
@@ -208,7 +207,7 @@ class Task:
             self.run_id,
             self.spec.question,
             gate,
-            offers,
+            tuple(tool.offer() for tool in gate.tools.values()),
             choices,
             self.spec.instructions,
             self.spec.seed,

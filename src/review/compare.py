@@ -77,6 +77,14 @@ def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> l
     hidden = [it for it in new.hides if it not in old.hides]
     changes = [Change("EXPOSURE", "redact", "/redact", f"{it} is redacted no more") for it in exposed]
     changes += wider(before, after, calls)
+    for name in before.tools:
+        was, now = (policy.tool_rules(name).effect or "external" for policy in (old, new))
+        if (
+            was != now
+        ):  # it decides no call; but what only reads may happen twice, and leaves no line before it
+            kind: Literal["WIDER", "TIGHTER"] = "WIDER" if now == "read" else "TIGHTER"
+            place = join(["tools", name, "effect"])
+            changes.append(Change(kind, "", place, f"{now} instead of {was}", [name]))
     for tighter in wider(after, before, calls):
         words = getattr(tighter.words, "reverse", tighter.words)
         example = tighter.example and Example(
@@ -134,6 +142,7 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
             pass  # one of the policies is of a time when the tool was another one
     rules = [policy.tool_rules(name) for policy in (old, new)]
     resources = {pointer for it in rules for pointer in it.resources.kinds}
+    is_foreign = any(it.effect for it in rules)
     conditions = {
         pointer for it in rules for leaf in (it.arguments, it.ask_if) for pointer in leaf.conditions
     }
@@ -145,7 +154,8 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
     for pointer in resources | conditions:
         properties[parse(pointer)[0]] = {}
     schema = {"type": "object", "additionalProperties": False, "properties": properties}
-    return Tool(name, "", schema, schema, "external" if resources else "network", _never)
+    effect = "external" if resources or is_foreign else "network"
+    return Tool(name, "", schema, schema, effect, _never, is_foreign=is_foreign)
 
 
 def _never(arguments: dict[str, Any], io: Any) -> Any:

@@ -199,11 +199,12 @@ class Agent:
         for what, text in (("question", question), ("instructions", self.instructions)):
             if clean_text(text) != text:
                 raise InputError(f"the {what} holds half of a character", remedy="give whole text")
+        gate = Gate(self.policy, self.tools)
         return RunSpec(
             run_id,
             question,
-            Gate(self.policy, self.tools),
-            tuple(tool.offer() for tool in self.tools),
+            gate,
+            tuple(tool.offer() for tool in gate.tools.values()),
             [choice_of(model) for model in self.models],
             self.instructions,
             options.get("seed", 0),

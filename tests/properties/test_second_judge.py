@@ -7,6 +7,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import decide, decide_fact
 from tests.second_judge import ORDER, Answer, judge, judge_fact
 
@@ -68,6 +69,11 @@ EFFECTS["send"] = "external"
 TOOLS = [
     {"name": name, "input_schema": schema, "effect": EFFECTS.get(name, "pure")}
     for name, schema in SCHEMAS.items()
+]
+# what a policy says of the effect of a server's tool decides no call, so the second judge does not read it
+OFFERED = [
+    *TOOLS[:-1],
+    Tool("send", "", SCHEMAS["send"], closed(), "external", lambda *_: {}, is_foreign=True),
 ]
 # names that are close to one; the third has a Cyrillic letter
 STRANGERS = ["ghost", "Get", "g\u0435t", "get ", "", "get\n", "coun", "look/look"]
@@ -180,6 +186,7 @@ class World:
         kept["tools"] = {
             "send": {"resources": {place: pick(RESOURCES) for place in spoken_of if self.happens(0.9)}}
         }
+        kept["tools"]["send"] |= pick([{}, {"effect": "read"}, {"effect": "external"}])
         self.policy = {"schema": "policy/v1", "arg_schema_enforcement": pick(["strict", "shape"]), **kept}
 
     def url(self) -> str:
@@ -329,7 +336,7 @@ def test_gate_and_second_judge_agree() -> None:
         world.new_policy()
         for _ in range(RUNS):
             calls = world.calls()
-            said = [(one.decision, one.rule_id) for one in decide(world.policy, TOOLS, calls)]
+            said = [(one.decision, one.rule_id) for one in decide(world.policy, OFFERED, calls)]
             for index, answer in enumerate(judge(world.policy, TOOLS, calls)):
                 count += 1
                 note(answer, denied, allowed)
@@ -337,7 +344,7 @@ def test_gate_and_second_judge_agree() -> None:
                     wrong.append((said[index], answer[:2], world.policy, calls[: index + 1]))
                     break
         for _ in range(FACTS):
-            fact, tool = world.fact(), world.random.choice(TOOLS)
+            fact, tool = world.fact(), world.random.choice(OFFERED)
             one = decide_fact(world.policy, fact, tool)
             answer = judge_fact(world.policy, fact)
             count += 1

@@ -87,6 +87,7 @@ class McpServer:
             timeout_s=self.place.timeout_s,
             digest=digest(canonical(definition)),
             file=f"{lock}/{self.name}/{name}",
+            is_foreign=True,
         )
 
 
@@ -103,8 +104,8 @@ def mcp(
     """Return the tools of an MCP server, for `tools` of an agent; each is called `NAME__TOOL`.
 
     The server is started, or connected to, when a run first calls one of its tools, and ended with the run. Its tools
-    are external: a check takes their results from the record, and each text among their arguments is judged by what the
-    policy says of it under `resources`.
+    are external, unless the policy says that they only read: a check takes their results from the record, and each text
+    among their arguments is judged by what the policy says of it under `resources`.
 
     Args:
         name: Letters, digits and `-`.

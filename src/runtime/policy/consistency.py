@@ -63,11 +63,14 @@ def check_tool_rules(policy: Policy, tools: Iterable[Tool]) -> None:
     """Refuse a condition on an argument that a tool does not have, or that no value can meet, and such resources.
 
     Raises:
-        PolicyError: Such an entry would deny every call, or none.
+        PolicyError: Such an entry would deny every call, or none; or the policy says the effect of a tool that says it.
     """
     for tool in tools:
         _check_resources(policy, tool)
         rules = policy.tool_rules(tool.name)
+        if rules.effect and not tool.is_foreign:
+            what = f"tool {tool.name!r} is of no MCP server, and has an effect of its own"
+            raise policy.error(join(["tools", tool.name, "effect"]), what, "remove it, or change the tool")
         for section, leaf in (("arguments", rules.arguments), ("ask_if", rules.ask_if)):
             for pointer, condition in leaf.conditions.items():
                 types = _types_at(tool.input_schema, parse(pointer))
@@ -89,7 +92,7 @@ def _check_resources(policy: Policy, tool: Tool) -> None:
     known = [*parts_of(tool.input_schema)] if paths else []
     for number, (pointer, path) in enumerate(zip(pointers, paths, strict=True)):
         place = join(["tools", tool.name, "resources", pointer])
-        if tool.effect != "external":
+        if not tool.acts_beside_io:
             what = f"tool {tool.name!r} is {tool.effect} and not external"
             raise policy.error(place, what, "remove it: what the tool does through io is judged")
         parts = [part for part in known if len(part[0]) <= len(path) and _meet(part[0], path)]

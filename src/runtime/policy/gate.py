@@ -77,9 +77,10 @@ class Gate:
         check_tool_rules(policy, tools)
         self.policy, self.rules = policy, rules
         self._rules = {kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS}
-        self.tools: Mapping[str, Tool] = {
-            tool.name: tool.with_places(policy.tool_rules(tool.name).resources.places) for tool in tools
-        }
+        self.tools: dict[str, Tool] = {}
+        for tool in tools:
+            said = policy.tool_rules(tool.name)
+            self.tools[tool.name] = tool.under(said.resources.places, said.effect)
         self._known_leaves: dict[tuple[Rule, str], Sequence[tuple[str, Leaf[Any]]]] = {}
 
     def ask(self, question: Question) -> Verdict:

@@ -38,7 +38,7 @@ _IN_CODE = "<policy>"
 
 
 class ToolRuleSet(NamedTuple):
-    """The leaves of what a policy says of one tool."""
+    """What a policy says of one tool: leaves, and its effect, which decides no call; "" where it says none."""
 
     arguments: Demanded
     ask_if: Unasked
@@ -48,6 +48,7 @@ class ToolRuleSet(NamedTuple):
     methods: Methods | None = None
     mounts: Mounts | None = None
     resources: Places = Places()
+    effect: str = ""
 
 
 _NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
@@ -247,6 +248,7 @@ class Policy:
                 methods,
                 mounts,
                 Places(rules.resources),
+                "" if isinstance(rules.effect, UnsetType) else rules.effect,
             )
         return found
 

@@ -148,6 +148,7 @@ class ToolRules(Section, frozen=True):
         ask_if: Conditions on which a person is asked.
         limits: How often it may be called.
         resources: What texts among the arguments of an external tool are, likewise; `*` stands for any key or item.
+        effect: `read` where a tool of an MCP server changes nothing; unless said, it is `external`.
     """
 
     urls: list[Url] | UnsetType = UNSET
@@ -157,6 +158,7 @@ class ToolRules(Section, frozen=True):
     ask_if: dict[Pointer, Condition] = {}
     limits: CallLimits = CallLimits()
     resources: dict[Pointer, Resource] = {}
+    effect: Literal["read", "external"] | UnsetType = UNSET
 
 
 Word = Literal["terminate", "inform"]

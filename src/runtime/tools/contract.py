@@ -61,6 +61,7 @@ class Tool:
         probe: Tells whether an attempt took place whose outcome was lost.
         digest: SHA-256 of the source of its module, "" for one made in code.
         file: What messages call its file, "" for one made in code.
+        is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
 
     Raises:
         ToolError: The tool breaks the contract.
@@ -81,6 +82,7 @@ class Tool:
         probe: Run | None = None,
         digest: str = "",
         file: str = "",
+        is_foreign: bool = False,
     ) -> None:
         self.file = file or f"tool {name!r}"
         wrong: list[str] = []  # whoever writes a tool is told all of it at once
@@ -107,17 +109,29 @@ class Tool:
             raise refusal(wrong, self.file)
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
-        self.digest = digest
+        self.digest, self.is_foreign = digest, is_foreign
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
-    def with_places(self, places: tuple[Place, ...]) -> Tool:
-        """Return the tool with the places that a policy names; only an external one gets any."""
-        if self.effect != "external" or self.places == self.marked + places:
+    def under(self, places: tuple[Place, ...], effect: str) -> Tool:
+        """Return the tool as a policy has it.
+
+        Args:
+            places: The places that the policy names, for a tool that acts beside `io`.
+            effect: The effect that the policy gives to a tool of a server; "" for none.
+        """
+        if not self.acts_beside_io:
             return self
         tool = copy.copy(self)
         tool.places = self.marked + places
+        if self.is_foreign:  # it may come from under another policy
+            tool.effect, tool.idempotent = effect or "external", effect == "read"
         return tool
+
+    @property
+    def acts_beside_io(self) -> bool:
+        """Whether it does what nobody sees: its texts are judged, and a check takes its results from the record."""
+        return self.is_foreign or self.effect == "external"
 
     @property
     def is_once(self) -> bool:

@@ -146,7 +146,7 @@ class Performer:
     async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
         """Make one attempt of a tool call."""
         at, tool = pending.at, effect.tool
-        if self.earlier is not None and tool.effect == "external":
+        if self.earlier is not None and tool.acts_beside_io:
             return self.earlier(at, effect.call)
         io = self._workspace.io(tool, effect.decide, effect.key)
         arguments, withheld = given(effect)

@@ -73,7 +73,7 @@ class RedactRule(Rule):
         elif isinstance(about, Call) and tool is not None and about.arguments is not None:
             if _IN_AUTHORITY.search(canonical(about.arguments).decode()):
                 yield Unreadable("a secret stands in the place of the host of a URL")
-            if tool.effect not in ("pure", "read"):
+            if tool.acts_beside_io or tool.effect not in ("pure", "read"):
                 yield from dict.fromkeys(kind for _, kind in placeholders(about.arguments))
 
     def reason(self, point: Any, leaf: Revealed, *, allowed: bool) -> str:

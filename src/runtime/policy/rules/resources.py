@@ -111,7 +111,7 @@ class ResourcesRule(Rule):
         return [(f"/tools/{escape_pointer(tool)}/resources", policy.tool_rules(tool).resources)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[TextPoint]:
-        if isinstance(question.about, Call) and tool is not None and tool.effect == "external":
+        if isinstance(question.about, Call) and tool is not None and tool.acts_beside_io:
             for path in dict.fromkeys(texts_in(question.about.arguments)):
                 if not any(place.covers(path) for place in tool.marked):
                     yield TextPoint(path, "", tool.name)
