@@ -124,6 +124,16 @@ fixture-check: $(VENV)/.installed ## check the corpus against its manifest
 bench: $(VENV)/.installed ## measure what governing costs, as ratios; ROUNDS=50
 	@$(PY) dev/bench.py
 
+$(VENV)/agentdojo/.installed: requirements.txt requirements-agentdojo.txt | $(PY)
+	@echo "tachograph: installing the suites of AgentDojo apart (once, 290 MB, needs a package index) ..."
+	@$(PY) -m venv $(VENV)/agentdojo
+	@$(VENV)/agentdojo/bin/pip --disable-pip-version-check install -qq -r requirements.txt -r requirements-agentdojo.txt
+	@touch $@
+
+.PHONY: release-check
+release-check: $(VENV)/agentdojo/.installed ## what has to hold for a release, and is too large for CI
+	@PYTHONPATH=. $(VENV)/agentdojo/bin/python -P dev/agentdojo.py
+
 .PHONY: lint
 lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff check .
