@@ -31,6 +31,7 @@ from .init import init
 from .mcp import mcp
 from .policy import policy
 from .review import review_command
+from .seal import seal, verify
 from .views import ls, page, show, site
 
 if TYPE_CHECKING:
@@ -217,22 +218,6 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 
 @commands.command()
 @_runs
-def verify(runs: tuple[str, ...]) -> int:
-    """Check records in themselves, without running anything; without a RUN, all of them."""
-    from ..evidence.verify import verify as verify_run
-    from .common import records_at
-
-    records = records_at(runs)
-    problems = [line for name, folder in records for line in verify_run(folder, name)]
-    for line in problems:
-        say(line)
-    if not problems:
-        say(f"{count(len(records), 'record')} verified")
-    return FAILED if problems else OK
-
-
-@commands.command()
-@_runs
 @click.option(
     "--policy",
     "policy_file",
@@ -375,5 +360,5 @@ def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
 
 commands.add_command(policy)
 commands.add_command(init)
-for command in (ls, mcp, page, review_command, show, site):
+for command in (ls, mcp, page, review_command, seal, show, site, verify):
     commands.add_command(command)

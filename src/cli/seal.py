@@ -1,0 +1,49 @@
+"""The commands `tachograph verify` and `tachograph seal`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .common import FAILED, OK, count, project_at, records_at, say
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--signers", metavar="FILE", type=_FILE, help="Check the seal too: one of these has signed it.")
+def verify(runs: tuple[str, ...], signers: Path | None) -> int:
+    """Check records in themselves, without running anything; without a RUN, all of them."""
+    from ..evidence.seal import verify_seal
+    from ..evidence.verify import verify as verify_run
+
+    records = records_at(runs)
+    problems = [line for name, folder in records for line in verify_run(folder, name)]
+    if signers is not None:
+        who, broken = verify_seal(project_at(Path()).root, signers)
+        problems += broken
+        if who:
+            say(f"SHA256SUMS: signed by {who}")
+    for line in problems:
+        say(line)
+    if not problems:
+        say(f"{count(len(records), 'record')} verified")
+    return FAILED if problems else OK
+
+
+@click.command()
+@click.option("--key", required=True, metavar="FILE", type=_FILE, help="The SSH key that signs.")
+@click.pass_context
+def seal(context: click.Context, key: Path) -> None:
+    """Write SHA256SUMS over runs, policies, tasks and tools, and sign it; records are verified before.
+
+    FILE holds a private key, or a public one if ssh-agent has the private one.
+    """
+    from ..evidence.seal import seal as seal_project
+
+    if code := context.invoke(verify):
+        context.exit(code)
+    number = seal_project(project_at(Path()).root, key)
+    say(f"SHA256SUMS: {count(number, 'file')} sealed")

@@ -1,0 +1,158 @@
+"""`tachograph seal` and `verify --signers`: what a seal holds, what breaks it, and what is not sealed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tachograph.cli.common import harmless
+from tests.commands import exit_code
+from tests.deaths import deaths
+from tests.project import make_project, scenarios
+
+ROWS = [row for row in scenarios() if row["name"] == "call"]
+SUMS, SIGNATURE, LINK, NAME = "SHA256SUMS", "SHA256SUMS.sig", "a link", "zoë@test"
+SEAL = [sys.executable, "-m", "tachograph", "seal", "--key"]
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a recorded run, in which the test is, at no terminal."""
+    monkeypatch.chdir(make_project(tmp_path / "a/p", ROWS))
+    monkeypatch.setattr(os, "isatty", lambda fd: False)
+    assert exit_code("run") == 0
+    return tmp_path / "a/p"
+
+
+@pytest.fixture
+def sealed(project: Path, capsys: Said) -> Path:
+    """The project, sealed with `key`, whose owner may sign; `locked` has a passphrase."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed")
+    for name, phrase in (("key", ""), ("other", ""), ("locked", "secret words")):
+        subprocess.run(["ssh-keygen", "-qted25519", "-N", phrase, "-f", f"../{name}"], check=True)
+    change("../signers", f"{NAME} KEY")
+    change("tools/with space ä.txt", "a\n")
+    assert exit_code("seal", "--key", "../key") == 0
+    capsys.readouterr()
+    return project
+
+
+def change(name: str, text: str | None) -> None:
+    """Write a file, remove it where there is no text, or put a link to its like in its place."""
+    path = Path(name)
+    if text is None:
+        path.unlink()
+    elif text == LINK:
+        path.symlink_to(path.rename(Path("../like").resolve()))
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.replace("KEY", Path("../key.pub").read_text()) if "KEY" in text else text)
+
+
+def pair() -> list[bytes]:
+    return [Path(name).read_bytes() for name in (SUMS, SIGNATURE) if Path(name).exists()]
+
+
+def test_a_seal_holds_and_is_read_by_sha256sum(sealed: Path, capsys: Said) -> None:
+    assert exit_code("verify", "--signers", "../signers") == 0
+    assert NAME in capsys.readouterr().out
+    subprocess.run(["sha256sum", "--check", "--strict", SUMS], check=True)
+    names = [line[66:] for line in Path(SUMS).read_text().splitlines()]
+    assert names == sorted(names)
+
+
+BROKEN = [
+    # a file, its text, and whether somebody who may has signed
+    ("policy/call.yaml", "{}\n", True),
+    ("tasks/s/call.yaml", None, True),
+    ("runs/LIST", LINK, True),
+    ("runs/s/call.partial/state.jsonl", "", True),
+    ("tools/echo.py", "", True),
+    ("mcp.lock", "{}\n", True),
+    (SUMS, "", False),
+    (SUMS, None, False),
+    (SIGNATURE, "junk\n", False),
+    ("../signers", "", False),
+    ("../signers", f'{NAME} valid-before="20200101" KEY', False),
+    ("../signers", f'{NAME} namespaces="git" KEY', False),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "signed"), BROKEN)
+def test_changes_are_named(sealed: Path, capsys: Said, name: str, text: str | None, signed: bool) -> None:
+    change(name, text)
+    assert exit_code("verify", "--signers", "../signers") == 1
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith(SUMS) and (NAME in first) is signed
+    assert [line.partition(":")[0] for line in others] == [name] * signed
+
+
+REFUSED = [
+    # a file and its text, the key, the exit code
+    ("policy/call.yaml", LINK, "key", 2),
+    ("tools/a\nb", "", "key", 2),
+    ("tools/__pycache__/a.pyc", "", "key", 2),
+    ("runs/s/call.partial/state.jsonl", "", "key", 2),
+    ("runs/s/call/run_report.md", "", "key", 1),
+    ("../other", None, "other", 2),
+    ("../other", None, "other.pub", 2),
+    ("../like", "", "locked", 2),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "key", "code"), REFUSED)
+def test_refusals(sealed: Path, capsys: Said, name: str, text: str | None, key: str, code: int) -> None:
+    before = pair()
+    change("tasks/s/new.yaml", "new\n")
+    change(name, text)
+    assert exit_code("seal", "--key", f"../{key}") == code
+    said = capsys.readouterr()
+    assert (harmless(name) if key == "key" else key) in (said.err if code == 2 else said.out)
+    assert said.err.count("\n") == (code == 2) and pair() == before
+
+
+def test_without_ssh_keygen(project: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(SUMS, "")
+    monkeypatch.setenv("PATH", str(project))
+    assert exit_code("verify", "--signers", SUMS) == exit_code("seal", "--key", SUMS) == 2
+    assert ["ssh-keygen" in line for line in capsys.readouterr().err.splitlines()] == [True] * 2
+
+
+def test_wherever_a_seal_dies_sums_lie_beside_their_own_signature(sealed: Path, capsys: Said) -> None:
+    change("tools/new.py", "")
+    folder, key, signers = (str(sealed.parent / name) for name in ("copy/p", "key", "signers"))
+    for _ in deaths(Path(folder), lambda: (os.chdir(folder), exit_code("seal", "--key", key)), sealed):
+        os.chdir(folder)
+        assert exit_code("verify", "--signers", signers) == 1
+        assert (NAME in capsys.readouterr().out) is Path(SUMS).exists()
+    os.chdir(folder)
+    assert exit_code("verify", "--signers", signers) == 0
+
+
+@pytest.mark.parametrize(("typed", "signs"), [(b"secret words\n", True), (b"\x03", False)])
+def test_at_a_terminal_the_passphrase_is_asked_for(sealed: Path, typed: bytes, signs: bool) -> None:
+    before, (near, far) = pair(), os.openpty()
+    change("tools/new.py", "")
+    # a session takes the terminal that it opens first
+    command = ["sh", "-c", 'exec "$@" <"$0"', os.ttyname(far), *SEAL, "../locked"]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=far) as process:
+        os.close(far)
+        os.read(near, 1)  # the question, or an error where none comes
+        os.write(near, typed)
+        assert (process.wait(60) == 0) is signs
+    os.close(near)
+    assert (pair() != before) is signs
+
+
+def test_an_agent_signs_for_a_public_key(sealed: Path) -> None:
+    change("tools/new.py", "")
+    script = 'ssh-add ../key && rm ../key && exec "$@"'
+    subprocess.run(["ssh-agent", "sh", "-c", script, "sh", *SEAL, "../key.pub"], check=True)
+    assert exit_code("verify", "--signers", "../signers") == 0
