@@ -86,14 +86,9 @@ def known_to(name: str, world: Any) -> set[str]:
 
 
 def tool_of(said: Suite, tool: Any) -> dict[str, Any]:
-    """Return a tool of a suite: closed, with its sites and paths marked, and without null as a default.
-
-    A condition holds of an argument that is absent, and not of null, which is no list of people.
-    """
+    """Return a tool of a suite: closed, with its sites and paths marked."""
     schema = {**tool.parameters.model_json_schema(), "additionalProperties": False}
     for name, part in schema["properties"].items():
-        if "default" in part and part["default"] is None:
-            del part["default"]
         if (tool.name, name) in said.marks:
             part["x-resource"] = said.marks[tool.name, name]
     return {"name": tool.name, "input_schema": schema, "effect": "write"}

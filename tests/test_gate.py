@@ -106,6 +106,32 @@ def test_an_absent_argument_is_its_default() -> None:
     assert ruled("ask_if", {"/n": {"minimum": 5}}, {}) == [("escalate", "approval")]
 
 
+@pytest.mark.parametrize("section", ["arguments", "ask_if"])
+def test_null_as_the_default_is_as_good_as_absent(section: str) -> None:
+    some = {"type": ["array", "null"], "items": {"type": "string"}, "default": None}
+    name = {"type": ["string", "null"]}
+    inner = closed(to={**name, "default": None})
+    schema = {**closed(cc=some, who=name, l={"type": "array", "items": inner}), "required": ["who"]}
+    tool = Tool("t", "", schema, closed(), "network", lambda arguments, io: {})
+    conditions = {place: {"maxLength": 1} for place in ("/cc/*", "/who", "/l/*/to")}
+    given = [
+        {},
+        {"cc": None},
+        {"cc": ["a"]},
+        {"cc": ["bb"]},
+        {"l": [{}, {"to": None}]},
+        {"l": [{"to": "bb"}]},
+    ]
+    calls = [{"name": "t", "arguments": {"who": "a", **it}} for it in given]
+    calls.append({"name": "t", "arguments": {"who": None}})  # null that is no default is a value
+    policy = {**POLICY, "tools": {"t": {section: conditions}}, "cycle_detection": {"max_repeats": 9}}
+    found = [each.decision for each in decide(policy, [tool], calls)]
+    if section == "arguments":
+        assert found == ["allow", "allow", "allow", "deny", "allow", "deny", "deny"]
+    else:  # "who" is "a" in all but the last, and so a person is asked
+        assert found == [*["escalate"] * 6, "deny"]
+
+
 def test_calls_are_the_same_by_type_and_value() -> None:
     policy = {**POLICY, "cycle_detection": {"max_repeats": 1}}
     values = [1, True, "1", 0, False, None, "", [], {}, 1.0]

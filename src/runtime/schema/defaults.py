@@ -9,7 +9,7 @@ from typing import Any
 from .places import target_of
 
 
-def fill_in(value: Any, schema: Any, root: Any = None) -> None:
+def fill_in(value: Any, schema: Any, root: Any = None, *, keeps_null: bool = True) -> None:
     """Put the defaults of properties into a value where they are absent, at every depth.
 
     A default in one of several alternatives (`anyOf`, `oneOf`, `if`) is not put in.
@@ -18,13 +18,14 @@ def fill_in(value: Any, schema: Any, root: Any = None) -> None:
         value: The value, which is changed.
         schema: Its schema; one that `places_of` accepts, so that its references end.
         root: The schema that references are relative to, where it is another one.
+        keeps_null: Whether a null that is the default stays, and does not go as what is absent does.
     """
     root = schema if root is None else root
     for part in _conjuncts(schema, root):
         properties, others = part.get("properties", {}), part.get("additionalProperties")
         if isinstance(value, list):
             for item in value:
-                fill_in(item, part.get("items"), root)
+                fill_in(item, part.get("items"), root, keeps_null=keeps_null)
         elif isinstance(value, dict):
             for name, below in properties.items():
                 defaults = [
@@ -32,8 +33,10 @@ def fill_in(value: Any, schema: Any, root: Any = None) -> None:
                 ]
                 if defaults:
                     value.setdefault(name, copy.deepcopy(defaults[0]))
+                    if not keeps_null and value[name] is None and defaults[0] is None:
+                        del value[name]
             for name, below in value.items():
-                fill_in(below, properties.get(name, others), root)
+                fill_in(below, properties.get(name, others), root, keeps_null=keeps_null)
 
 
 def _conjuncts(schema: Any, root: Any) -> Iterator[dict[str, Any]]:

@@ -148,12 +148,18 @@ class Tool:
         schema = self._input_text if strict else strict_json.canonical(shape_of(self.input_schema))
         return validator_of(schema)
 
-    def filled(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments with the defaults of the input schema in the place of what is absent."""
+    def filled(self, arguments: dict[str, Any], *, keeps_null: bool = True) -> dict[str, Any]:
+        """Return arguments with the defaults of the input schema in the place of what is absent.
+
+        Args:
+            arguments: The arguments.
+            keeps_null: Whether a null that is the default stays. A condition of a policy does not judge it, as it does
+                not judge what is absent.
+        """
         if not self._has_defaults:
             return arguments
         full = copy.deepcopy(arguments)
-        fill_in(full, self.input_schema)
+        fill_in(full, self.input_schema, keeps_null=keeps_null)
         return full
 
     def offer(self) -> ToolOffer:

@@ -339,7 +339,7 @@ class ArgumentsRule(Rule):
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[Any]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
-            yield tool.filled(question.about.arguments)
+            yield tool.filled(question.about.arguments, keeps_null=False)
 
     def reason(self, point: Any, leaf: _Conditions, *, allowed: bool) -> str:
         if allowed:
