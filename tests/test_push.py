@@ -1,4 +1,4 @@
-"""Spans of recorded runs at an OTLP receiver of our own: ids, times and attributes are those of `trace.json`."""
+"""Spans of runs at an OTLP receiver of our own: what `trace.json` holds, and what viewers read beside it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
@@ -20,14 +22,23 @@ from tachograph.tracing.live_export import LiveExport
 from tests.commands import exit_code
 from tests.project import make_project
 from tests.servers import unused_port
-from tests.smoke.test_traces import read
+from tests.smoke.test_traces import attributes_of, read
 
 ROOT = Path(__file__).parents[1]
+KINDS = {
+    "agent_run": "AGENT",
+    "agent_step": "CHAIN",
+    "llm_call": "LLM",
+    "policy_check": "GUARDRAIL",
+    "tool_call": "TOOL",
+    "retry_attempt": "CHAIN",
+}
+Taken = list[tuple[dict[str, str], bytes]]
 
 
 @contextmanager
-def receiver(status: int) -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
-    taken: list[tuple[dict[str, str], bytes]] = []
+def receiver(status: int) -> Iterator[tuple[int, Taken]]:
+    taken: Taken = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -50,6 +61,18 @@ def receiver(status: int) -> Iterator[tuple[int, list[tuple[dict[str, str], byte
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def spans_in(taken: Taken) -> list[Span]:
+    messages = [ExportTraceServiceRequest.FromString(body) for _, body in taken]
+    return [span for it in messages for span in it.resource_spans[0].scope_spans[0].spans]
+
+
+def pushed(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the names of the spans of a recorded run, each with its attributes, as they are pushed."""
+    with receiver(200) as (port, taken):
+        assert exit_code("push", name, "--endpoint", f"http://127.0.0.1:{port}/v1/traces") == 0
+    return [(span.name, attributes_of(span)) for span in spans_in(taken)]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +106,46 @@ def test_a_receiver_gets_what_the_trace_holds(name: str, monkeypatch: pytest.Mon
         ):
             assert getattr(other, field) == getattr(span, field), field
         assert other.status.code == span.status.code
-        assert sorted(map(str, other.attributes)) == sorted(map(str, span.attributes))
+        assert {str(it) for it in span.attributes} <= {str(it) for it in other.attributes}
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "above"),
+    [
+        ("policy_gates/pg2_sandbox_escape", "sandbox_path", []),
+        ("policy_gates/pg3_loop_budget", "loop_budget", []),
+        ("loop/approval_refused", "approval", []),
+        ("loop/hooks", "hook", ["tool_call"]),
+    ],
+)
+def test_a_denial_is_told_from_its_own_span_up_to_the_root(
+    name: str, rule: str, above: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    denied = [(span, said) for span, said in pushed(name) if said.get("tachograph.denied") is True]
+    assert sorted(span for span, _ in denied) == ["agent_run", "agent_step", "policy_check", *above]
+    own = next(said for span, said in denied if span == "policy_check")
+    facts = (rule, own["agent.policy.at"], own["agent.policy.reason"])
+    words = ("tachograph.rule", "tachograph.place", "tachograph.reason")
+    assert {tuple(said[word] for word in words) for _, said in denied} == {facts}
+
+
+@pytest.mark.parametrize("name", ["canonical/v1", "loop/approval_given"])
+def test_nothing_is_told_of_denials_where_none_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert not [key for _, said in pushed(name) for key in said if key.startswith("tachograph.")]
+
+
+@pytest.mark.parametrize("name", ["canonical/v1", "policy_gates/pg4_forbidden_tool"])
+def test_spans_have_the_names_that_viewers_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for span, said in pushed(name):
+        assert said["openinference.span.kind"] == KINDS[span]
+        is_operation = span in ("agent_run", "llm_call", "tool_call")
+        assert said.get("gen_ai.conversation.id") == (said["agent.run_id"] if is_operation else None)
+        # viewers add up tokens of all spans, and take each name of a tool for a call that was made
+        assert ("gen_ai.usage.input_tokens" in said) is (span == "llm_call")
+        assert ("gen_ai.tool.name" in said) is (span == "tool_call")
 
 
 @pytest.mark.parametrize("status", [400, 404, 302])
@@ -113,20 +175,21 @@ def test_bad_input_is_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_spans_go_out_while_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "steps"), [("canonical/v1", 5), ("tool_rules/calls_used_up", 4)])
+def test_spans_go_out_while_a_run_goes_on(
+    name: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("policy", "tools", "tasks", "data"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     with receiver(200) as (port, taken):
-        assert exit_code("run", "canonical/v1", "--export", f"http://127.0.0.1:{port}/v1/traces") == 0
-    assert len(taken) == 6  # one request for each step, and one for the root
-    sent = [
-        (span.span_id, span.start_time_unix_nano, span.end_time_unix_nano)
-        for _, body in taken
-        for span in ExportTraceServiceRequest.FromString(body).resource_spans[0].scope_spans[0].spans
-    ]
-    held = read(ROOT / "runs/canonical/v1/trace.json")
+        assert exit_code("run", name, "--export", f"http://127.0.0.1:{port}/v1/traces") == 0
+    assert len(taken) == steps + 1  # one request for each step, and one for the root
+    sent = [(span.span_id, span.start_time_unix_nano, span.end_time_unix_nano) for span in spans_in(taken)]
+    held = read(ROOT / "runs" / name / "trace.json")
     assert sent == [(span.span_id, span.start_time_unix_nano, span.end_time_unix_nano) for span in held]
+    monkeypatch.chdir(ROOT)
+    assert [(span.name, attributes_of(span)) for span in spans_in(taken)] == pushed(name)
 
 
 @pytest.mark.parametrize("status", [404, None])

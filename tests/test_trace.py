@@ -19,6 +19,7 @@ from tachograph.runtime.log.events import Event, ModelName, Reach, Touch
 from tachograph.runtime.log.lines import read_log
 from tachograph.tracing.otlp_json import trace_json
 from tachograph.tracing.spans import Span, spans_of
+from tachograph.tracing.viewers import for_viewers
 from tests.logs import BEGAN, Log, call
 
 CANONICAL = Path(__file__).parents[1] / "runs/canonical/v1/state.jsonl"
@@ -330,6 +331,19 @@ def test_what_spans_say() -> None:
 def test_a_wait_that_was_stopped_belongs_to_its_call() -> None:
     tool = next(span for span in spans_of(RUNS["stopped in a wait"][0]) if span.name == "tool_call")
     assert tool.end_ns - tool.start_ns == 3_000_020
+
+
+def test_a_span_above_several_denials_tells_of_the_last() -> None:
+    spans = spans_of(RUNS["late denials: of the second fact, and of a result"][0])
+    held = trace_json(spans)
+    told = [(span.name, span.attributes.get("tachograph.rule")) for span in for_viewers(spans)]
+    late, last = "url_allowlist", "loop_budget"
+    first = [("tool_call", late), ("retry_attempt", late), ("policy_check", late)]
+    second = [("tool_call", last), ("retry_attempt", None), ("policy_check", last)]
+    assert [(name, rule) for name, rule in told if rule or name == "retry_attempt"] == [
+        ("agent_step", last), *first, *second, ("agent_run", last)
+    ]  # fmt: skip
+    assert trace_json(spans) == held
 
 
 def test_an_added_span_moves_no_other() -> None:

@@ -327,13 +327,14 @@ def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None
     from ..evidence.record_files import recorded_log
     from ..tracing.push import push as push_spans
     from ..tracing.spans import spans_of
+    from ..tracing.viewers import for_viewers
     from .common import records_at
 
     for header in headers:
         if "=" not in header:
             raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
     for name, folder in records_at(runs):
-        spans = spans_of([line.event for line in recorded_log(folder, name)])
+        spans = for_viewers(spans_of([line.event for line in recorded_log(folder, name)]))
         push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
         say(f"{name.removeprefix('runs/')}: {count(len(spans), 'span')} sent")
 

@@ -14,6 +14,7 @@ from ..runtime.log.events import Event, RunEnded, RunStarted, StepEnded
 from ..runtime.log.steps import steps_of
 from .push import check_endpoint, push
 from .spans import Span, spans_of
+from .viewers import for_viewers
 
 _PATIENCE_S = 1.0  # beyond the time that the receiver has for what is under way
 
@@ -65,7 +66,7 @@ class LiveExport:
             self._step, self._began = [], self._began + steps[-1].ended
 
     def _put(self, spans: Sequence[Span]) -> None:
-        self._waiting.put([span for span in spans if span.span_id not in self._sent])
+        self._waiting.put([span for span in for_viewers(spans) if span.span_id not in self._sent])
         self._sent.update(span.span_id for span in spans)
 
     def _send(self) -> None:

@@ -1,6 +1,7 @@
 """Send the spans of a run to an OTLP receiver, by the OpenTelemetry SDK and its exporter as they come.
 
-Ids, times and attributes are those of `trace.json`. Nothing here is imported by a run.
+Ids and times are those of `trace.json`, and so are attributes but for what `viewers.py` adds. Nothing here is imported
+by a run.
 """
 
 from __future__ import annotations

@@ -1,0 +1,50 @@
+"""What viewers of traces read beside the attributes of `trace.json`. All of it follows from these, so none is recorded.
+
+Each span gets a kind of OpenInference, each operation of GenAI the conversation that it belongs to. A denial is told on
+its own span and on each one above it, so that one filter finds denied calls, and denied runs by their roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import structs
+
+from .spans import Span
+
+_TOLD_ABOVE: Final = {
+    "tachograph.rule": "agent.policy.rule_id",
+    "tachograph.place": "agent.policy.at",
+    "tachograph.reason": "agent.policy.reason",
+}
+
+
+def for_viewers(spans: Sequence[Span]) -> list[Span]:
+    """Return spans with what viewers read; those of `trace.json` stay as they are.
+
+    Args:
+        spans: All spans of a run, or those of a step: a denial is told above it as far as they reach. Where a span is
+            above several, it tells of the last.
+    """
+    shown = {span.span_id: structs.replace(span, attributes=dict(span.attributes)) for span in spans}
+    for span in shown.values():
+        span.attributes.setdefault("openinference.span.kind", "CHAIN")
+        if "gen_ai.operation.name" in span.attributes:
+            span.attributes["gen_ai.conversation.id"] = span.attributes["agent.run_id"]
+        if _is_denial(span):
+            facts = {key: span.attributes[recorded] for key, recorded in _TOLD_ABOVE.items()}
+            above: Span | None = span
+            while above is not None:
+                above.attributes.update(facts)
+                above.attributes["tachograph.denied"] = True
+                above = shown.get(above.parent_id)
+    return list(shown.values())
+
+
+def _is_denial(span: Span) -> bool:
+    """Return whether the gate or a hook denied, or a person did not allow what the gate asked about."""
+    said = span.attributes
+    return (
+        said.get("agent.policy.decision") == "deny" or said.get("agent.policy.approval", "allow") != "allow"
+    )
