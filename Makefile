@@ -134,6 +134,16 @@ $(VENV)/agentdojo/.installed: requirements.txt requirements-agentdojo.txt | $(PY
 release-check: $(VENV)/agentdojo/.installed ## what has to hold for a release, and is too large for CI
 	@PYTHONPATH=. $(VENV)/agentdojo/bin/python -P dev/agentdojo.py
 
+$(VENV)/receivers/.installed: requirements-receivers.txt | $(PY)
+	@echo "tachograph: installing what requirements-receivers.txt names (once, 1.3 GB) ..."
+	@$(PY) -m venv --clear $(VENV)/receivers
+	@$(VENV)/receivers/bin/pip --disable-pip-version-check install -qq -r requirements-receivers.txt
+	@touch $@
+
+.PHONY: receivers
+receivers: $(VENV)/.installed $(VENV)/receivers/.installed ## show all runs to Phoenix and MLflow, and ask
+	@$(PY) dev/receivers.py
+
 .PHONY: lint
 lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff check .
