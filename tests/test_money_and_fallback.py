@@ -119,6 +119,15 @@ def test_a_fallback_is_recorded_and_paid(tmp_path: Path) -> None:
     assert tachograph.resume(agent(), tmp_path / "run").answer == "done"
 
 
+def test_a_refused_step_costs_nothing() -> None:
+    def paused(asked: LLMInput) -> LLMOutput:
+        return LLMOutput(text="wait", finish_reason="pause", usage={"input_tokens": 5000, "output_tokens": 1})
+
+    prices = {"callable:paused": {"input": "2", "output": "10"}}
+    made = Agent(paused, [], policy(prices=prices)).run("?")
+    assert [it.cost for it in made.events if isinstance(it, StepEnded)] == [10010, 0]
+
+
 def test_each_step_begins_with_the_first_model() -> None:
     def flaky(asked: LLMInput) -> LLMOutput:
         if asked.step_index == 1:
