@@ -128,6 +128,12 @@ def test_a_refused_step_costs_nothing() -> None:
     assert [it.cost for it in made.events if isinstance(it, StepEnded)] == [10010, 0]
 
 
+def test_where_all_models_fail_each_failure_says_whose_it_is() -> None:
+    made = Agent(Fallback([first, first, first]), [], Policy.from_dict(POLICY)).run("?")
+    assert [it.fallback for it in made.events if isinstance(it, Failed)] == [0, 1, 2]
+    assert made.mode == "llm_failure"
+
+
 def test_each_step_begins_with_the_first_model() -> None:
     def flaky(asked: LLMInput) -> LLMOutput:
         if asked.step_index == 1:
