@@ -111,9 +111,10 @@ def test_null_as_the_default_is_as_good_as_absent(section: str) -> None:
     some = {"type": ["array", "null"], "items": {"type": "string"}, "default": None}
     name = {"type": ["string", "null"]}
     inner = closed(to={**name, "default": None})
-    schema = {**closed(cc=some, who=name, l={"type": "array", "items": inner}), "required": ["who"]}
+    own = {**name, "default": "a"}
+    schema = {**closed(cc=some, who=name, own=own, l={"type": "array", "items": inner}), "required": ["who"]}
     tool = Tool("t", "", schema, closed(), "network", lambda arguments, io: {})
-    conditions = {place: {"maxLength": 1} for place in ("/cc/*", "/who", "/l/*/to")}
+    conditions = {place: {"maxLength": 1} for place in ("/cc/*", "/who", "/own", "/l/*/to")}
     given = [
         {},
         {"cc": None},
@@ -123,13 +124,23 @@ def test_null_as_the_default_is_as_good_as_absent(section: str) -> None:
         {"l": [{"to": "bb"}]},
     ]
     calls = [{"name": "t", "arguments": {"who": "a", **it}} for it in given]
-    calls.append({"name": "t", "arguments": {"who": None}})  # null that is no default is a value
+    # null that is no default is a value
+    calls += [{"name": "t", "arguments": it} for it in ({"who": None}, {"who": "a", "own": None})]
     policy = {**POLICY, "tools": {"t": {section: conditions}}, "cycle_detection": {"max_repeats": 9}}
     found = [each.decision for each in decide(policy, [tool], calls)]
     if section == "arguments":
-        assert found == ["allow", "allow", "allow", "deny", "allow", "deny", "deny"]
+        assert found == ["allow", "allow", "allow", "deny", "allow", "deny", "deny", "deny"]
     else:  # "who" is "a" in all but the last, and so a person is asked
-        assert found == [*["escalate"] * 6, "deny"]
+        assert found == [*["escalate"] * 6, "deny", "deny"]
+
+
+def test_a_condition_on_each_item_of_an_object_denies() -> None:
+    """Where the schema does not say by itself that the arguments are no list."""
+    tool = Tool("t", "", {**ANY, "allOf": [{}]}, closed(), "network", lambda arguments, io: {})
+    policy = {**POLICY, "tools": {"t": {"arguments": {"/*": {"maximum": 1}}}}}
+    assert [it.rule_id for it in decide(policy, [tool], [{"name": "t", "arguments": {"x": 0}}])] == [
+        "arguments"
+    ]
 
 
 def test_calls_are_the_same_by_type_and_value() -> None:
