@@ -15,7 +15,7 @@ from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ModelError, PolicyError
-from tachograph.runtime.log.events import Failed, ModelReplied, ToolReturned, Withheld
+from tachograph.runtime.log.events import Answered, Failed, ModelReplied, ToolReturned, Withheld
 from tachograph.runtime.log.journal import Leak
 from tests.project import POLICY, merged
 from tests.tables.rows import closed
@@ -282,3 +282,16 @@ def test_what_a_service_says_is_cut_after_its_secrets_are_replaced(
     assert result.mode == "llm_failure"
     for text in (repr(result.events), caplog.text):
         assert TOKEN[:12] not in text and "xyzzy" not in text
+
+
+@pytest.mark.parametrize("before", [470, 490, 498])
+def test_what_a_person_says_is_cut_after_its_secrets_are_replaced(before: int) -> None:
+    def approve(question: tachograph.AskPerson) -> tachograph.Answer:
+        return tachograph.Answer("allow", by=f"{'x' * before} {TOKEN}", why=f"{'x' * before} {VALUE}")
+
+    delta = {"approval": {"required_for": ["find"], "timeout_s": 60}}
+    agent = agent_of(Model(), [], **delta)
+    agent.approve = approve
+    (answer,) = [event for event in agent.run("?").events if isinstance(event, Answered)]
+    assert max(len(answer.by), len(answer.why)) <= 500 and "<" in answer.by and "<" in answer.why
+    assert "gh" not in answer.by and "xyz" not in answer.why

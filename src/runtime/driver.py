@@ -19,7 +19,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -45,6 +45,7 @@ from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
 E = TypeVar("E", bound=Event)
+_MAX_WORDS: Final = 500  # characters that a person's name and reason may have
 
 
 class InDoubt(TachographError):
@@ -295,6 +296,9 @@ class Driver:
         redacted = self._redactor.struct(event)
         if isinstance(event, ModelReplied) and redacted.raw != event.raw:  # type: ignore[attr-defined]
             return msgspec.structs.replace(redacted, raw=None)  # it may be signed, and would be refused
+        if isinstance(redacted, Answered):  # cut only now, since half a secret is not found
+            by, why = redacted.by[:_MAX_WORDS], redacted.why[:_MAX_WORDS]
+            return msgspec.structs.replace(redacted, by=by, why=why)
         return redacted
 
     def _happen_again(self, recorded: Event) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from ..effects import AskPerson
 from ..log.events import Answered
 from ..models.types import clean_text
-
-_MAX_WORDS: Final = 500
 
 
 class Answer(Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,5 +36,5 @@ def answered(at: str, said: Any) -> Answered:
         said = Answer("allow" if said else "deny")
     if not isinstance(said, Answer) or said.decision not in ("allow", "deny"):
         return Answered(at=at, answer="silence", why=f"{type(said).__name__[:100]} is no answer")
-    by, why = (clean_text(str(words))[:_MAX_WORDS] for words in (said.by, said.why))
+    by, why = (clean_text(str(words)) for words in (said.by, said.why))
     return Answered(at=at, answer=said.decision, by=by, why=why)
