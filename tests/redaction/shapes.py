@@ -69,6 +69,13 @@ https://chat.example/hooks/ l:26 | https://oapi.dingtalk.com/robot/send?access_t
 https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key= uuid | "auth":·" b:40 " |
 aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 |
 https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 |
+doo_v1_ h:64 | glwt- u:24 | sgp_ A:64 | cfut_ A:48 | AQVN u:36 | t1. u:60 . u:86 | Atzr| b:200 == |
+amzn1.oa2-cs.v1. h:64 | 4b1d A:38 | tk-us- u:48 | sha256~ u:43 | zpka_ l:32 _ h:8 | dnkey- A:26 - A:52 |
+secret-token: u:43 | authress_ A:12 . A:5 .acc- A:16 . b:43 | p8e- u:32 | perm: b:12 =. b:20 . A:30 |
+1000. h:32 . h:32 | EAA A:180 | AAAAAAAAAAAAAAAAAAAAA A:90 | polar_oat_ A:43 |
+sk.eyJ u:60 . u:22 | tr_prod_ A:24 | signkey-prod- h:64 | ico- A:32 | A:6 _ A:29 _mmk | sm_aat_ A:16 |
+s-s4t2ud- h:64 | RGAPI- uuid | sk-lf- uuid | wandb_v1_ A:27 _ A:50 |
+-----BEGIN·OpenVPN·Static·key·V1-----¶ h:32 ¶ h:32 ¶-----END·OpenVPN·Static·key·V1----- |
 -----BEGIN·RSA·PRIVATE·KEY-----¶ b:64 ¶ b:64 ¶-----END·RSA·PRIVATE·KEY----- |
 -----BEGIN·PRIVATE·KEY-----¶ b:64 |
 PuTTY-User-Key-File-3:·ssh-ed25519¶Private-Lines:·1¶ b:64 ¶Private-MAC:· h:64 |
@@ -109,6 +116,10 @@ pkg:npm/%40scope/{name}@1.2.3|{name} @ git+https://github.com/x/{name}.git@v2|ma
 https://example.org:8443/{name}/{sha1}?page=3&next=/basic|data:image/png;base64,{based}|api_key: ${API_KEY}
 the password: required, at least 8 characters|api_key = os.environ["SERVICE_API_KEY"]|password = getpass.getpass()
 "primary_key": "{name}_id"|2026-01-01T00:00:00.000Z|192.168.1.1:8080|arn:aws:s3:::bucket-{name}/key|key: {name}
+task-force-meeting-2026|risk-averse-investors-2026|disk-encryption-at-rest-with-luks2|xoxo-hugs-and-kisses-to-all
+password = self.password|key_password=new_password,|private_key: x25519.X25519PrivateKey|https://u:***@host.test/
+SSE_KEY = 'fs.s3.enableServerSideEncryption'|Authorization: AWS4-HMAC-SHA256 Credential=x|id="{uuid}"
+"resolved": "https://h.test/{name}/-/{name}-1.0.0.tgz#{sha1}"|.sk-fading-circle .sk-circle2 {transform: rotate(9deg)}
 refs/heads/feature/{name}-1|icon-{name}@2x.png|ssh-ed25519 {based} someone|"etag": "W/\\"{md5}\\""|{cert}|{words}
 """.strip().replace("\n", "|").split("|")  # fmt: skip
 
