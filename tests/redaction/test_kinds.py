@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tachograph.runtime.redaction.kinds import KEY_KINDS, KINDS, RULES, Rule
 from tachograph.runtime.redaction.pieces import Pieces
 from tachograph.runtime.redaction.redactor import Redactor
 from tests.redaction.shapes import SHAPES, draw, ordinary
+from tests.redaction.work import search
 
 KEY = bytes(32)
 
@@ -157,3 +159,21 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     redactor = Redactor(KINDS, {"PHRASE": "correct horse battery staple"}, KEY)
     text = unit * (100_000 // len(unit))
     assert in_pieces(redactor, text, 9_973) == redactor.text(text)
+
+
+def grows(pattern: str, unit: str) -> float:
+    """Return how much more work a search is in a text twice as long."""
+    short, long = (unit * (size // len(unit) + 1) for size in (400, 800))
+    work, found = search(pattern, short)
+    assert found == [match.span() for match in re.finditer(pattern, short)]
+    return search(pattern, long)[0] / work
+
+
+def test_the_work_of_every_rule_is_linear() -> None:
+    assert grows("ab[a-z]*!", "ab") > 3.5  # a square is seen
+    for rule in RULES:
+        text = found_by(rule)[0]
+        needle = next(needle for needle in rule.needles if needle in text.lower())
+        for unit in (text[: text.lower().index(needle) + len(needle)], text[:-1]):
+            assert grows(rule.pattern, unit) < 3, (rule.name, unit)
+            assert not rule.hint or grows(rule.hint, unit.lower()) < 3, (rule.name, unit)
