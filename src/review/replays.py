@@ -26,9 +26,9 @@ class _Witness(Gate):
         super().__init__(gate.policy, gate.tools.values(), gate.rules)
         self.asked: list[Question] = []
 
-    def ask(self, question: Question) -> Verdict:
+    def ask(self, question: Question, *, explains: bool = True) -> Verdict:
         self.asked.append(structs.replace(question, used=dict(question.used)))
-        return super().ask(question)
+        return super().ask(question, explains=explains)
 
 
 def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list[Question], str]:

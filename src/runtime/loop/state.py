@@ -115,9 +115,9 @@ class RunState:
         return self._decisions[prefix]
 
     def ask_gate(self, about: Any, tool: str = "") -> Verdict:
-        """Ask the gate."""
+        """Ask the gate about what is no line of the log where it is allowed."""
         self.used["wall_clock_s"] = self.driver.now // _SECOND
-        return self.gate.ask(Question(about, tool, self.used))
+        return self.gate.ask(Question(about, tool, self.used), explains=False)
 
     def ask_about(self, key: str, call: Call) -> Verdict:
         """Ask the gate about a proposed call, given its place in the step; one that it allowed before counts anew."""

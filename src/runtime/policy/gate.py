@@ -83,15 +83,23 @@ class Gate:
             self.tools[tool.name] = tool.under(said.resources.places, said.effect)
         self._known_leaves: dict[tuple[Rule, str], Sequence[tuple[str, Leaf[Any]]]] = {}
 
-    def ask(self, question: Question) -> Verdict:
-        """Allow, deny or escalate. Never raises and changes nothing."""
+    def ask(self, question: Question, *, explains: bool = True) -> Verdict:
+        """Allow, deny or escalate. Never raises and changes nothing.
+
+        Args:
+            question: What is asked.
+            explains: Whether an allow says on what it rests; what is not allowed always does.
+        """
         try:
-            return self._ask(question)
+            judged, tool = self._ask(question)
+            if judged.allowed and not explains:
+                return Verdict("allow", judged.rule.id, "", "")
+            return self._verdict(judged, tool)
         except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
             reason = f"the gate failed to decide ({type(error).__name__})"
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
-    def _ask(self, question: Question) -> Verdict:
+    def _ask(self, question: Question) -> tuple[Judged, Tool | None]:
         tool = self.tool_of(question)
         if tool is None and type(question.about) in _MET:
             raise LookupError("no tool of the run met this")
@@ -103,16 +111,17 @@ class Gate:
             judged = self.judge(rule, question, tool)
             if judged is None:
                 continue
-            owner_spoke = owner_spoke or rule is owner
+            if rule is owner:
+                owner_spoke = True
             if not judged.allowed:
                 if rule.objection == "deny":
-                    return self._verdict(judged, tool)
+                    return judged, tool
                 escalated = escalated or judged
             elif rule.grants or granted is None:
                 granted = judged
         if granted is None or not owner_spoke:
             raise LookupError("no rule spoke for the question")
-        return self._verdict(escalated or granted, tool)
+        return escalated or granted, tool
 
     def verdicts(self, question: Question) -> Iterator[Verdict]:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
@@ -127,28 +136,24 @@ class Gate:
         # a name that is no plain text is no key of a mapping either
         return self.tools.get(question.tool) if type(question.tool) is str else None
 
-    def _leaves(self, rule: Rule, name: str, tool: Tool | None) -> Sequence[tuple[str, Leaf[Any]]]:
-        if tool is None:  # a model may think of any number of names
-            return tuple(rule.leaves(self.policy, name))
-        found = self._known_leaves.get((rule, name))
-        if found is None:
-            found = self._known_leaves[rule, name] = tuple(rule.leaves(self.policy, name))
-        return found
-
     def judge(self, rule: Rule, question: Question, tool: Tool | None) -> Judged | None:
         """Return what one rule comes to: its first objection; None where it has nothing to judge."""
-        leaves = self._leaves(rule, question.tool, tool)
+        leaves = None if tool is None else self._known_leaves.get((rule, tool.name))
+        if leaves is None:
+            leaves = tuple(rule.leaves(self.policy, question.tool))
+            if tool is not None:  # of other names a model may think of any number
+                self._known_leaves[rule, tool.name] = leaves
         if not leaves:
             return None
-        granted: Judged | None = None
+        is_asked = False
         for point in rule.points(question, tool):
+            is_asked = True
             for pointer, leaf in leaves:
-                if isinstance(point, Unreadable) or not leaf.allows(point):
+                if type(point) is Unreadable or not leaf.allows(point):
                     return Judged(rule, False, pointer, leaf, point)
-                # the first leaf of a rule holds its entries, those behind it only narrow them
-                if granted is None or granted.point is not point:
-                    granted = Judged(rule, True, pointer, leaf, point)
-        return granted
+        # the first leaf of a rule holds its entries, those behind it only narrow them
+        pointer, leaf = leaves[0]
+        return Judged(rule, True, pointer, leaf, point) if is_asked else None
 
     def _verdict(self, judged: Judged, tool: Tool | None) -> Verdict:
         rule, leaf, point = judged.rule, judged.leaf, judged.point

@@ -24,10 +24,9 @@ class Place(NamedTuple):
     path: tuple[str, ...]
     kind: str
 
-    def find(self, arguments: Any) -> Iterator[tuple[str, str]]:
-        """Yield what each text that stands at the place in some arguments is judged as, and the text."""
-        for text in _find(arguments, self.path):
-            yield self.kind_of(text), text
+    def find(self, arguments: Any) -> list[tuple[str, str]]:
+        """Return what each text that stands at the place in some arguments is judged as, and the text."""
+        return [(self.kind_of(text), text) for text in _find(arguments, self.path)]
 
     def kind_of(self, text: str) -> str:
         """Return what a text here is judged as: one that as a whole is a URL is one at a place for texts too."""
@@ -53,19 +52,20 @@ def _fits(own: str, key: str) -> bool:
     return own == key or (own == "*" and not (isinstance(own, _OtherKey) and key in own.declared))
 
 
-def _find(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    if not path:
-        if isinstance(value, str):
-            yield value
-        return
-    head, rest = path[0], path[1:]
-    if isinstance(value, dict):
-        for key in value if head == "*" else [head] if head in value else []:
-            if _fits(head, key):
-                yield from _find(value[key], rest)
-    elif isinstance(value, list) and head == "*":
-        for item in value:
-            yield from _find(item, rest)
+def _find(arguments: Any, path: tuple[str, ...]) -> list[str]:
+    found = [arguments]
+    for head in path:
+        below: list[Any] = []
+        for value in found:
+            if isinstance(value, dict):
+                if head == "*":
+                    below += [item for key, item in value.items() if _fits(head, key)]
+                elif head in value:
+                    below.append(value[head])
+            elif isinstance(value, list) and head == "*":
+                below += value
+        found = below
+    return [value for value in found if isinstance(value, str)]
 
 
 def texts_in(arguments: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -108,9 +108,10 @@ class ApprovalRule(Rule):
         is_asked = name in policy.unattended.required_for
         return [(place, Unattended([name] if is_asked else [])), asked]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[CallPoint]:
+    def points(self, question: Question, tool: Tool | None) -> list[CallPoint]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
-            yield CallPoint(tool.name, tool.filled(question.about.arguments))
+            return [CallPoint(tool.name, tool.filled(question.about.arguments))]
+        return []
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
         if allowed:

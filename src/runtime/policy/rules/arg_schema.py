@@ -84,13 +84,12 @@ class ArgSchemaRule(Rule):
         is_limited = tool is not None and shape_of(tool.input_schema) != tool.input_schema
         yield "/arg_schema_enforcement", policy.enforcement if is_limited else Enforcement()
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[ArgumentsPoint | Unreadable]:
+    def points(self, question: Question, tool: Tool | None) -> list[ArgumentsPoint | Unreadable]:
         if not isinstance(question.about, Call) or tool is None:
-            return
+            return []
         if question.about.arguments is None:
-            yield Unreadable(f"the arguments are not a JSON object: {question.about.problem}")
-        else:
-            yield ArgumentsPoint(question.about.arguments, tool)
+            return [Unreadable(f"the arguments are not a JSON object: {question.about.problem}")]
+        return [ArgumentsPoint(question.about.arguments, tool)]
 
     def place(self, policy: Policy, pointer: str, leaf: Enforcement, point: Any, tool: Tool | None) -> str:
         """Name the keyword of the schema: it says more than the policy, which only says that schemas count."""

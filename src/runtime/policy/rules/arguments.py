@@ -337,9 +337,10 @@ class ArgumentsRule(Rule):
         place = f"/tools/{escape_pointer(tool)}"
         return [(f"{place}/arguments", rules.arguments), (f"{place}/ask_if", rules.judgeable)]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[Any]:
+    def points(self, question: Question, tool: Tool | None) -> list[Any]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
-            yield tool.filled(question.about.arguments, keeps_null=False)
+            return [tool.filled(question.about.arguments, keeps_null=False)]
+        return []
 
     def reason(self, point: Any, leaf: _Conditions, *, allowed: bool) -> str:
         if allowed:

@@ -50,9 +50,8 @@ class CycleDetectionRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, MostRepeats]]:
         return [("/cycle_detection/max_repeats", policy.repeats)]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[int]:
-        if isinstance(question.about, Call):
-            yield question.repeats
+    def points(self, question: Question, tool: Tool | None) -> list[int]:
+        return [question.repeats] if isinstance(question.about, Call) else []
 
     def reason(self, point: Any, leaf: MostRepeats, *, allowed: bool) -> str:
         return (

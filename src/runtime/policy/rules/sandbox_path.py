@@ -111,8 +111,8 @@ class SandboxPathRule(Rule):
                 yield Unreadable(f"the path contains a {about.found}, which the sandbox does not follow")
         elif isinstance(about, Call) and tool is not None:
             for place in tool.places:
-                for kind, text in place.find(about.arguments):
-                    if kind.startswith("path:"):
+                if place.kind.startswith("path:"):
+                    for kind, text in place.find(about.arguments):
                         yield _point(text, kind.removeprefix("path:"))
 
     def reason(self, point: Any, leaf: Mounts, *, allowed: bool) -> str:

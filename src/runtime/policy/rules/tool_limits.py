@@ -25,10 +25,10 @@ class ToolLimitsRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
         return [(f"/tools/{escape_pointer(tool)}/limits", policy.tool_rules(tool).limits)]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[Need]:
-        if isinstance(question.about, Call):
-            for name in _WORDS:
-                yield Need(name, question.used.get(name, 0), 1)
+    def points(self, question: Question, tool: Tool | None) -> list[Need]:
+        if not isinstance(question.about, Call):
+            return []
+        return [Need(name, question.used.get(name, 0), 1) for name in _WORDS]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:

@@ -240,9 +240,8 @@ class UrlAllowlistRule(Rule):
             yield _point(about.url, about.method, about.address)
         elif isinstance(about, Call) and tool is not None:
             for place in tool.places:
-                for kind, text in place.find(about.arguments):
-                    if kind == "url":
-                        yield _point(text)
+                if place.kind in ("url", "text"):
+                    yield from (_point(text) for kind, text in place.find(about.arguments) if kind == "url")
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
         if isinstance(point, Unreadable):
