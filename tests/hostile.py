@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def log_of(events: list[log_events.Event]) -> bytes:
     writer, lines = LineWriter(), []
     for event in events:
         if isinstance(event, log_events.RunEnded):
-            event = msgspec.structs.replace(event, sha256=writer.sha256)
+            event = msgspec.structs.replace(event, sha256=sha256(b"".join(lines)).hexdigest())
         lines.append(writer.line(log_events.encode(event)))
     return b"".join(lines)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from ...fail.errors import TachographError, warn
+from ..formats.strict_json import digest
 from .events import Event, Outcome, ToolStarted, decode, encode
 from .lines import Line, LineWriter
 
@@ -108,7 +109,7 @@ class Journal:
     @property
     def sha256(self) -> str:
         """The digest of all lines so far."""
-        return self._writer.sha256
+        return digest(self.data)
 
     @property
     def data(self) -> bytes:
