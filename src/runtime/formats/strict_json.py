@@ -58,7 +58,7 @@ def _copy(value: Any, depth: int, left: list[Any]) -> Any:
         raise NotJson(f"more than {left[1]:,} values")
     kind = type(value)
     if kind is str:
-        return _text(value)
+        return value if value.isascii() else _text(value)
     if value is None or kind is bool:
         return value
     if kind is int:
@@ -70,7 +70,10 @@ def _copy(value: Any, depth: int, left: list[Any]) -> Any:
     if depth >= MAX_DEPTH:
         raise NotJson("nested too deeply")
     if kind is dict:
-        return {_text(key): _copy(item, depth + 1, left) for key, item in value.items()}
+        out = {}
+        for key, item in value.items():
+            out[_text(key)] = _copy(item, depth + 1, left)
+        return out
     if kind is list or kind is tuple:
         return [_copy(item, depth + 1, left) for item in value]
     raise NotJson("not JSON data")

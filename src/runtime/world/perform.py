@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from ...fail.errors import (
     InvalidModelOutput,
@@ -232,7 +232,7 @@ def given(effect: Invoke) -> tuple[Any, list[Fact]]:
     The arguments are a copy, since the tool may change them.
     """
     arguments = effect.redactor.reveal(effect.call.arguments, effect.reveals)
-    return strict_json.as_json(arguments), _withheld(effect)
+    return to_builtins(arguments), _withheld(effect)
 
 
 def _withheld(effect: Invoke) -> list[Fact]:
