@@ -15,7 +15,7 @@ from ..fail.errors import ExpectationError, InputError, NotRecorded, OutputError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.addresses import step_of
-from ..runtime.log.events import Event, ModelReplied, Outcome
+from ..runtime.log.events import Event, ModelReplied
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
@@ -230,8 +230,10 @@ def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
     names = {
         f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
     }
-    attempts = [event.at for event in events if ".i" in event.at and isinstance(event, Outcome)]
-    called = {names[at.rpartition(".i")[0]] for at in attempts}
+    places = (
+        event.at.rpartition(".i") for event in events
+    )  # an outcome stands at the address of its attempt
+    called = {names[call] for call, _, attempt in places if call and attempt.isdecimal()}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}
     for modules in (source.modules, source.code):

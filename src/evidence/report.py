@@ -67,7 +67,7 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
         f"# Run {escape_markdown(head.run_id)}",
         "",
         f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
-        counts(steps),
+        counts(steps, len(denials)),
         "",
         "## Question",
         "",
@@ -93,14 +93,15 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
     return "\n".join(parts) + "\n"
 
 
-def counts(steps: Sequence[StepView]) -> str:
-    """Return in one line how many steps, calls, attempts, retries and denials there are."""
+def counts(steps: Sequence[StepView], denials: int | None = None) -> str:
+    """Return in one line how many steps, calls, attempts, retries and denials there are; these may be given."""
     calls = [call for step in steps for call in step.calls]
     attempts = sum(len(call.attempts) for call in calls)
     made = sum(bool(call.attempts) for call in calls)
+    denials = len(_denials(steps, _as_code)) if denials is None else denials
     return (
         f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
-        f" · Denials: {len(_denials(steps, _as_code))}"
+        f" · Denials: {denials}"
     )
 
 
@@ -194,12 +195,12 @@ def _failures(step: StepView) -> list[str]:
 
 def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str:
     outcome = attempt.outcome
-    if isinstance(outcome, ModelReplied) and outcome.problem:
+    if type(outcome) is ModelReplied and outcome.problem:
         what = escape_markdown(outcome.problem, 200)
-    elif isinstance(outcome, Failed):
+    elif type(outcome) is Failed:
         place = f" at {code_span(outcome.place, 200)}" if outcome.place else ""
         what = f"{escape_markdown(outcome.error, 100)} ({outcome.kind}){place}"
-    elif isinstance(outcome, Stopped):
+    elif type(outcome) is Stopped:
         what = f"{outcome.why}, and nobody knows what it did"
     else:
         return ""

@@ -242,7 +242,7 @@ class Driver:
             del self._branches[branch]
             self._ready.extend((waiting, None) for waiting in branch.waiting)
         else:
-            if not isinstance(awaited, Branch):
+            if type(awaited) is not Branch:
                 return self._begin(branch, *awaited)
             awaited.waiting.append(branch)
         return None
@@ -279,22 +279,22 @@ class Driver:
         if happened is None:
             raise AssertionError("a branch waits, and nothing can happen")
         self.now, event = max(self.now, happened[0]), self._redacted(happened[1])
-        if isinstance(event, Entered):
-            self._entered += isinstance(event, StopAsked)
+        if type(event) is StopAsked or type(event) is Answered:
+            self._entered += type(event) is StopAsked
             at = event.at or f"{self.step}.a{self._entered}"
             self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self.base))
             await self._world.sync(self.journal)
             return
         pending = self._under_way[event.at]
         t, took = self.now - pending.base, self.now - pending.begun
-        self._end(pending, msgspec.structs.replace(event, t=t, took=took))
+        self._end(pending, msgspec.structs.replace(event, t=t, took=took))  # type: ignore[arg-type]
         if pending.effect.is_once:
             await self._world.sync(self.journal)
 
     def _redacted(self, event: E) -> E:
         """Redact what enters, before it is used or written."""
         redacted = self._redactor.struct(event)
-        if isinstance(event, ModelReplied) and redacted.raw != event.raw:  # type: ignore[attr-defined]
+        if type(event) is ModelReplied and redacted.raw != event.raw:  # type: ignore[attr-defined]
             return msgspec.structs.replace(redacted, raw=None)  # it may be signed, and would be refused
         if isinstance(redacted, Answered):  # cut only now, since half a secret is not found
             by, why = redacted.by[:_MAX_WORDS], redacted.why[:_MAX_WORDS]

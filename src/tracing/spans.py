@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.log.events import Decided, Event, Failed, ModelReplied, Outcome, RunEnded, RunStarted
+from ..runtime.log.events import Decided, Event, Failed, Outcome, RunEnded, RunStarted
 from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
@@ -234,8 +234,8 @@ class _Trace:
             "agent.retry.outcome": attempt.result,
             "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
-        if isinstance(attempt.outcome, ModelReplied | Failed) and attempt.outcome.fallback:
-            attributes["gen_ai.request.model"] = self._head.model_at(attempt.outcome.fallback).name
+        if fallback := getattr(attempt.outcome, "fallback", 0):
+            attributes["gen_ai.request.model"] = self._head.model_at(fallback).name
         is_error = attributes["agent.retry.outcome"] in ("transient_failure", "exhausted", "failed")
         error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
         times = (attempt.begun, attempt.ended)

@@ -12,7 +12,6 @@ from .events import (
     Answered,
     Call,
     Decided,
-    Entered,
     Event,
     Failed,
     HookAnswered,
@@ -20,6 +19,7 @@ from .events import (
     Outcome,
     StepEnded,
     Stopped,
+    ToolReturned,
 )
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
@@ -55,6 +55,8 @@ class AttemptView(msgspec.Struct, gc=False):
             return "cancelled"
         if self.late is not None:
             return "denied"
+        if type(outcome) is ToolReturned:
+            return "success"
         if type(outcome) is Failed:
             if self.wait is not None:
                 return "transient_failure"
@@ -166,8 +168,8 @@ def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
     for event in events:
         if type(event) is StepEnded:
             base = now
-        elif isinstance(event, Outcome | Entered):
-            now = base + event.t
+        elif (t := getattr(event, "t", None)) is not None:  # what the loop made has no time of its own
+            now = base + t
         yield event, now
 
 
@@ -179,14 +181,27 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
     number = ""
     for event, now in timeline(events):
         before, number = number, step_of(event.at)
-        if number == "0" or not number.isdecimal():
-            continue
         if number != before:
-            steps.append(StepView(int(number), steps[-1].ended if steps else 0))
-        step, steps[-1].ended = steps[-1], now
+            if number == "0" or not number.isdecimal():
+                continue
+            step = StepView(int(number), steps[-1].ended if steps else 0)
+            steps.append(step)
+        step.ended = now
         above, _, last = event.at.rpartition(".")
         if type(event) is StepEnded:
             step.mode, step.cost = event.mode, event.cost
+        elif type(event) is Decided:
+            view = calls.get(above)
+            if above in attempts:
+                attempts[above].late = event
+            elif view is None:
+                step.refused = event
+            elif view.answered is not None:
+                view.again = event
+            else:
+                if view.decided is not None:
+                    view.earlier.append((view.decided, view.decided_at))
+                view.decided, view.decided_at = event, now
         elif last == "w" and isinstance(event, Outcome):
             attempts[above].wait = event
         elif type(event) is Stopped and (event.at in calls or last == "p"):
@@ -197,24 +212,11 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
                 view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
         elif type(event) is Answered:
             calls[above].answered, calls[above].answered_at = event, now
-        elif isinstance(event, Outcome):
-            count = int(last.lstrip("im"))
-            attempt = attempts[event.at] = AttemptView(event.at, count, event, now - event.took, now)
+        elif last[0] in "im" and isinstance(event, Outcome):
+            attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
+            attempts[event.at] = attempt
             (calls[above].attempts if above in calls else step.asked).append(attempt)
             for n, call in enumerate(event.calls if type(event) is ModelReplied else ()):
-                view = CallView(f"{number}.c{n}", call)
-                calls[view.at] = view
+                calls[f"{number}.c{n}"] = view = CallView(f"{number}.c{n}", call)
                 step.calls.append(view)
-        elif type(event) is Decided:
-            if above in attempts:
-                attempts[above].late = event
-            elif above in calls and calls[above].answered is not None:
-                calls[above].again = event
-            elif above in calls:
-                view = calls[above]
-                if view.decided is not None:
-                    view.earlier.append((view.decided, view.decided_at))
-                view.decided, view.decided_at = event, now
-            else:
-                step.refused = event
     return steps

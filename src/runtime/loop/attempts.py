@@ -43,7 +43,7 @@ async def with_retries(
         if objection is not None:
             return objection, before + attempt
         schedule = run.gate.policy.schedule
-        if not isinstance(outcome, Failed) or attempt > schedule.max_retries:
+        if type(outcome) is not Failed or attempt > schedule.max_retries:
             return outcome, before + attempt
         if not may_repeat(outcome, idempotent=idempotent) or not may_go_on():
             return outcome, before + attempt

@@ -65,7 +65,7 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         decide = partial(_decide, run, f"c{n}")
         call, decided = await hooks.before_call(run, f"c{n}", call, decide(call), decide)
         calls[n] = call
-        if isinstance(decided, Stopped):
+        if not isinstance(decided, Decided):
             told[n] = _stopped(run, decided)
         elif decided.decision == "allow" and side_by_side:
             waiting.append(n)
@@ -180,10 +180,10 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
         judge=judge,
         may_go_on=lambda: limits.allows(Need("max_attempts", used["attempts"], 1)),
     )
-    if isinstance(outcome, Decided):
-        return _refused(run, call, outcome, executed=True)
     if isinstance(outcome, ToolReturned):
         return await _returned(run, key, call, outcome, attempt)
+    if isinstance(outcome, Decided):
+        return _refused(run, call, outcome, executed=True)
     if isinstance(outcome, Stopped):
         return _stopped(run, outcome)
     assert isinstance(outcome, Failed)
@@ -199,12 +199,12 @@ async def _returned(run: RunState, key: str, call: Call, outcome: ToolReturned, 
     run.used["result_bytes"] += outcome.size
     run.count_result(call, digest(canonical(outcome.result)))
     told = await hooks.after_call(run, key, call, outcome.result)
+    if isinstance(told, dict):
+        return _Told(run.classify(Succeeded(recovered)), told)
     if isinstance(told, Stopped):
         return _stopped(run, told)
-    if isinstance(told, Verdict):
-        at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
-        return _refused(run, call, run.note_verdict(at, told), executed=True)
-    return _Told(run.classify(Succeeded(recovered)), told)
+    at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
+    return _refused(run, call, run.note_verdict(at, told), executed=True)
 
 
 def _mode_of(failed: Failed, attempt: int) -> FailureMode:

@@ -76,7 +76,7 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     if stopped is not None:
         return stopped, None
     reply = await _ask_model(run)
-    if isinstance(reply, Classification):
+    if not isinstance(reply, ModelReplied):
         return reply, None
     run.window.add_reply(reply)
     if reply.calls:
@@ -117,7 +117,7 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
         )
         effect = AskModel(request, spec.redactor, number)
         outcome, attempts = await with_retries(run, "m", effect, idempotent=True, before=attempts)
-        if not isinstance(outcome, Failed):
+        if type(outcome) is not Failed:
             break
     if isinstance(outcome, ModelReplied):
         run.count_reply(number, outcome.usage)

@@ -89,12 +89,13 @@ class Virtual(Performer):
 
     async def perform(self, pending: Pending) -> Outcome:
         """Perform an effect to its end."""
-        if isinstance(pending.effect, AskModel):
-            return await self.ask_model(pending, pending.effect)
-        if isinstance(pending.effect, Invoke):
-            return await self.invoke(pending, pending.effect)
-        if isinstance(pending.effect, AskHook):
-            return await self.ask_hook(pending, pending.effect)
+        effect = pending.effect
+        if type(effect) is AskModel:
+            return await self.ask_model(pending, effect)
+        if type(effect) is Invoke:
+            return await self.invoke(pending, effect)
+        if type(effect) is AskHook:
+            return await self.ask_hook(pending, effect)
         return Waited(at=pending.at)
 
     def answer(self, pending: Pending) -> Answered:
@@ -104,12 +105,12 @@ class Virtual(Performer):
     async def start(self, pending: Pending) -> None:
         """Perform an effect; its outcome is told when its time has come."""
         effect = pending.effect
-        if isinstance(effect, AskPerson):
+        if type(effect) is AskPerson:
             answer = self.answer(pending)
             takes = PERSON_TAKES if answer.answer != "silence" else effect.timeout_s * 1_000_000_000
             self._ends[pending.at] = pending.begun + takes, pending.number, answer
             return
-        takes = effect.ns if isinstance(effect, Wait) else _TAKES[type(effect)]
+        takes = effect.ns if type(effect) is Wait else _TAKES[type(effect)]
         fault = self.fault(pending.at) or Fault()
         end = pending.begun + takes + fault.delay_ns
         self.finish(pending, end, await self.perform(pending))

@@ -117,12 +117,11 @@ class LoopBudgetRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
         return [("/loop_budget", policy.limits)]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[Need]:
+    def points(self, question: Question, tool: Tool | None) -> list[Need]:
         about, used = question.about, question.used
-        if isinstance(about, Result):
-            yield Need("max_result_bytes", used.get("result_bytes", 0), about.size)
-        for name, counter, more in _NEEDS.get(type(about), ()):
-            yield Need(name, used.get(counter, 0), more)
+        if type(about) is Result:
+            return [Need("max_result_bytes", used.get("result_bytes", 0), about.size)]
+        return [Need(name, used.get(counter, 0), more) for name, counter, more in _NEEDS.get(type(about), ())]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:

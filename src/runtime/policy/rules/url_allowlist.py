@@ -234,7 +234,7 @@ class UrlAllowlistRule(Rule):
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:
         about = question.about
-        if isinstance(about, Reach):
+        if type(about) is Reach:
             if about.method not in METHODS:
                 yield Unreadable("the HTTP method is unknown")
             yield _point(about.url, about.method, about.address)
