@@ -125,16 +125,19 @@ class Journal:
             OSError: The line could not be written; nothing can be appended after that.
         """
         text, number = encode(event), len(self.lines)
-        is_new = number >= len(self._past)
-        if not is_new and self._past[number].text != text:
-            recorded = self._past[number].event
-            if not self._agrees(recorded, event):
-                raise Diverged(recorded, event)
-            event, text = recorded, self._past[number].text
-        if is_new and (secret := self._guard(text)) is not None:
+        if number < len(self._past):
+            if self._past[number].text != text:
+                recorded, text = self._past[number]
+                if not self._agrees(recorded, event):
+                    raise Diverged(recorded, event)
+                event = recorded
+            self.lines.append(self._writer.line(text))
+            self.events.append(event)
+            return
+        if (secret := self._guard(text)) is not None:
             raise Leak(event.at, secret)
         line = self._writer.line(text)
-        if is_new and self._file is not None:
+        if self._file is not None:
             if self._broken:
                 raise OSError("the log could not be written before, and another line would follow from none")
             self._broken = True
@@ -142,7 +145,7 @@ class Journal:
             self._broken = False
         self.lines.append(line)
         self.events.append(event)
-        if is_new and self._listen is not None:
+        if self._listen is not None:
             self._tell(text)
 
     def _tell(self, text: bytes) -> None:

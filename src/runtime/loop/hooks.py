@@ -157,7 +157,8 @@ def _ended(run: RunState, said: _Said | Stopped) -> Classification | None:
 
 
 def _asked(run: RunState, event: str) -> list[Hooks]:
-    return [hooks for hooks in run.spec.hooks if getattr(hooks, event) is not None]
+    asked = run.spec.hooks
+    return [hooks for hooks in asked if getattr(hooks, event) is not None] if asked else []
 
 
 async def _ask(

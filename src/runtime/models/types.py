@@ -31,7 +31,6 @@ Message = dict[str, Any]
 
 
 # of the tokens of a reply that are counted apart
-_PARTS: Final = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 class _User(msgspec.Struct, tag_field="role", tag="user", forbid_unknown_fields=True):
@@ -223,7 +222,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         answer=answer,
         finish=next((reason for reason in FINISH_REASONS if reason == output.finish_reason), ""),
         model=clean_text(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
-        usage=_usage(output.usage, lambda: asked_bytes, said),
+        usage=_usage(output.usage, asked_bytes, said),
         raw=raw,
         problem=problem,
     )
@@ -291,15 +290,22 @@ def _text(value: object) -> str | None:
     return None if value is None else clean_text(value)
 
 
-def _usage(usage: object, asked: Callable[[], int], said: Callable[[], int]) -> Usage:
+def _usage(usage: object, asked_bytes: int, said: Callable[[], int]) -> Usage:
     """Return the tokens of a reply. A service that counts nothing reports zeros: bytes stand in, so budgets hold."""
-    counts = []
-    for name, instead in (("input_tokens", asked), ("output_tokens", said)):
-        count = usage.get(name) if isinstance(usage, dict) else None
-        counts.append(min(count, MOST_TOKENS) if type(count) is int and count > 0 else -instead())
-    parts = []
-    for name, most in zip(_PARTS, (counts[0], counts[0], counts[1]), strict=True):
-        count = usage.get(name) if isinstance(usage, dict) else None
-        parts.append(min(count, max(most, 0)) if type(count) is int and count > 0 else 0)
-    parts[1] = min(parts[1], max(counts[0], 0) - parts[0])
-    return Usage(abs(counts[0]), abs(counts[1]), min(counts) < 0, *parts)
+    told = usage if isinstance(usage, dict) else {}
+    asked, replied = (_count(told, name, MOST_TOKENS) for name in ("input_tokens", "output_tokens"))
+    cached = _count(told, "cached_tokens", asked)
+    parts = (
+        cached,
+        _count(told, "cache_write_tokens", asked - cached),
+        _count(told, "reasoning_tokens", replied),
+    )
+    if asked and replied:
+        return Usage(asked, replied, False, *parts)
+    instead = 0 if asked else asked_bytes, 0 if replied else said()
+    return Usage(asked + instead[0], replied + instead[1], any(instead), *parts)
+
+
+def _count(usage: dict[str, Any], name: str, most: int) -> int:
+    count = usage.get(name)
+    return min(count, most) if type(count) is int and count > 0 else 0

@@ -42,15 +42,12 @@ class MountPath(Struct, frozen=True):
     Attributes:
         mount: The mount's name.
         parts: The names below it, at least one.
+        text: The path as it was read.
     """
 
     mount: str
     parts: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The path as it was read."""
-        return "/".join((self.mount, *self.parts))
+    text: str
 
 
 def parse_path(text: str) -> MountPath:
@@ -81,7 +78,7 @@ def _parse_path(text: str) -> MountPath:
         raise Malformed("a path must name something below its mount, as in mount/part")
     for part in parts:
         _check_part(part)
-    return MountPath(mount, tuple(parts))
+    return MountPath(mount, tuple(parts), text)
 
 
 def _check_part(part: str) -> None:

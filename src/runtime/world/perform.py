@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, structs, to_builtins
 
@@ -62,6 +62,9 @@ class Fault(Struct, frozen=True):
     returns: dict[str, Any] | None = None
     delay_ns: int = 0
     cancels: bool = False
+
+
+NO_FAULT: Final = Fault()
 
 
 class Performer:
@@ -153,7 +156,7 @@ class Performer:
         if withheld:
             io.close()
             return Failed(at=at, error="PermissionError", met=withheld)
-        fault = self.fault(at) or Fault()
+        fault = self.fault(at) or NO_FAULT
         pid = os.getpid()
         try:
             if fault.in_io:

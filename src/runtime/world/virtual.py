@@ -10,6 +10,7 @@ import inspect
 import threading
 from bisect import insort
 from collections.abc import Callable, Coroutine, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
 from ..models.types import LLMOutput, Model
-from .perform import Fault, Performer
+from .perform import NO_FAULT, Fault, Performer
 
 T = TypeVar("T")
 # in nanoseconds
@@ -111,7 +112,7 @@ class Virtual(Performer):
             self._ends[pending.at] = pending.begun + takes, pending.number, answer
             return
         takes = effect.ns if type(effect) is Wait else _TAKES[type(effect)]
-        fault = self.fault(pending.at) or Fault()
+        fault = self.fault(pending.at) or NO_FAULT
         end = pending.begun + takes + fault.delay_ns
         self.finish(pending, end, await self.perform(pending))
         if fault.cancels:
@@ -127,12 +128,13 @@ class Virtual(Performer):
 
     async def next(self) -> tuple[int, Outcome | Entered] | None:
         """Return what is over or arrives first, and when."""
-        at = min(self._ends, key=lambda at: self._ends[at][:2], default=None)
-        if self._arrivals and (at is None or self._arrivals[0][0] <= self._ends[at][0]):
+        first = min(self._ends.values(), key=itemgetter(0, 1), default=None)
+        if self._arrivals and (first is None or self._arrivals[0][0] <= first[0]):
             return self._arrivals.pop(0)
-        if at is None:
+        if first is None:
             return None
-        time, _, outcome = self._ends.pop(at)
+        time, _, outcome = first
+        del self._ends[outcome.at]
         return time, outcome
 
     async def sync(self, journal: Journal) -> None:
