@@ -203,6 +203,10 @@ def plus_allows_the_point_and_little_else(kind: type[Leaf[Any]], a: Any, b: Any)
             assert list(larger.beyond(a)) == []
 
 
+def a_leaf_that_says_so_allows_every_point(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
+    assert not a.allows_all or all(map(a.allows, of(kind)[1]))
+
+
 def every_other_leaf_differs(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
     others = list(a.others())
     assert others
@@ -212,6 +216,7 @@ def every_other_leaf_differs(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
 
 
 test_beyond_is_sound = proved(beyond_is_sound)
+test_a_leaf_that_says_so_allows_every_point = proved(a_leaf_that_says_so_allows_every_point)
 test_a_leaf_is_not_beyond_itself = proved(a_leaf_is_not_beyond_itself)
 test_plus_allows_the_point_and_little_else = proved(plus_allows_the_point_and_little_else)
 test_every_other_leaf_differs = proved(every_other_leaf_differs)

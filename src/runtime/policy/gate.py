@@ -76,11 +76,14 @@ class Gate:
         tools = [*tools]
         check_tool_rules(policy, tools)
         self.policy, self.rules = policy, rules
-        self._rules = {kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS}
+        self._rules: dict[type, list[Rule]] = {
+            kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS
+        }
         self.tools: dict[str, Tool] = {}
         for tool in tools:
             said = policy.tool_rules(tool.name)
             self.tools[tool.name] = tool.under(said.resources.places, said.effect)
+        self._asked: dict[tuple[type, str], Sequence[Rule]] = {}
         self._known_leaves: dict[tuple[Rule, str], Sequence[tuple[str, Leaf[Any]]]] = {}
 
     def ask(self, question: Question, *, explains: bool = True) -> Verdict:
@@ -107,7 +110,7 @@ class Gate:
         escalated: Judged | None = None
         owner, *_ = rules = self._rules[type(question.about)]
         owner_spoke = False
-        for rule in rules:
+        for rule in rules if tool is None else self._with_a_say(type(question.about), tool):
             judged = self.judge(rule, question, tool)
             if judged is None:
                 continue
@@ -135,6 +138,15 @@ class Gate:
         """Return the tool that a question is about, None where the run has none of that name."""
         # a name that is no plain text is no key of a mapping either
         return self.tools.get(question.tool) if type(question.tool) is str else None
+
+    def _with_a_say(self, kind: type, tool: Tool) -> Sequence[Rule]:
+        """Return the rules, in order, that are asked a kind of question about a tool of the run."""
+        found = self._asked.get((kind, tool.name))
+        if found is None:
+            leaves = [(rule, rule.leaves(self.policy, tool.name)) for rule in self._rules[kind]]
+            found = [rule for rule, its in leaves if not all(leaf.allows_all for _, leaf in its)]
+            self._asked[kind, tool.name] = found
+        return found
 
     def judge(self, rule: Rule, question: Question, tool: Tool | None) -> Judged | None:
         """Return what one rule comes to: its first objection; None where it has nothing to judge."""

@@ -37,7 +37,14 @@ class Instead(str):
 
 
 class Leaf(Generic[Point]):
-    """A set of permissions. A point is one thing that is allowed or not; each kind of leaf has its own."""
+    """A set of permissions. A point is one thing that is allowed or not; each kind of leaf has its own.
+
+    Attributes:
+        allows_all: Whether it allows every point. A rule that has such leaves alone for a tool is not asked about
+            it, so no leaf of a rule that may name an unreadable point says so.
+    """
+
+    allows_all = False
 
     def allows(self, point: Point) -> bool:
         """Return whether it allows a point."""

@@ -32,6 +32,7 @@ class Unattended(Leaf[CallPoint]):
 
     def __init__(self, required_for: Iterable[str] = ()) -> None:
         self.required_for = dict.fromkeys(required_for)
+        self.allows_all = not self.required_for
 
     def allows(self, point: CallPoint) -> bool:
         return point.tool not in self.required_for
@@ -68,6 +69,7 @@ class UnaskedCall(Leaf[CallPoint]):
 
     def __init__(self, unasked: Unasked | None = None) -> None:
         self.unasked = unasked or Unasked()
+        self.allows_all = self.unasked.allows_all
 
     def allows(self, point: CallPoint) -> bool:
         return self.unasked.allows(point.arguments)

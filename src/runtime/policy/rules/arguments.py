@@ -208,6 +208,7 @@ class _Conditions(Leaf[Any]):
             pointer: {name: _Values(limit) if name == "in" else limit for name, limit in condition.items()}
             for pointer, condition in (conditions or {}).items()
         }
+        self.allows_all = not self.conditions
         self._of: defaultdict[str, list[tuple[int, str]]] = defaultdict(
             list
         )  # by the first key, with their place

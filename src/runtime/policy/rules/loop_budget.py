@@ -65,6 +65,7 @@ class Limits(Leaf[Need]):
 
     def __init__(self, limits: Mapping[str, int] | None = None, required: tuple[str, ...] = REQUIRED) -> None:
         self.limits = {**dict.fromkeys(required, 0), **(limits or {})}
+        self.allows_all = not self.limits
 
     def allows(self, point: Need) -> bool:
         limit = self.limits.get(point.name)
