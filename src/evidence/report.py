@@ -129,8 +129,9 @@ def _call_row(step: StepView, call: CallView, link: Link) -> str:
     without = "none" if call.stopped is None else "stopped"
     results = ", ".join(attempt.result for attempt in call.attempts)
     attempts = f"{len(call.attempts)} ({results})" if call.attempts else without
-    mode, said = _mode_of(step, call), _said(call)
-    return _row(step, text, call.verdict, attempts, mode=mode, said=said, link=link)
+    verdict = call.verdict
+    mode, said = _mode_of(step, call, verdict), _said(call)
+    return _row(step, text, verdict, attempts, mode=mode, said=said, link=link)
 
 
 def _said(call: CallView) -> str:
@@ -142,11 +143,10 @@ def _said(call: CallView) -> str:
     return f"a person said {answer.answer}" + (f" ({who})" if who else "")
 
 
-def _mode_of(step: StepView, call: CallView) -> str:
+def _mode_of(step: StepView, call: CallView, verdict: Decided | None) -> str:
     """Return the failure mode of a call; calls of its step that went well have none of it."""
-    denied = call.verdict
-    if denied is not None and denied.decision == "deny":
-        return step.mode if step.mode == _MODES_OF_DENIALS.get(denied.rule) else ""
+    if verdict is not None and verdict.decision == "deny":
+        return step.mode if step.mode == _MODES_OF_DENIALS.get(verdict.rule) else ""
     if call.attempts and call.status == "ok":
         return classify(Succeeded(recovered=len(call.attempts) > 1), "inform").mode or ""
     return step.mode

@@ -14,10 +14,10 @@ from .spans import Span, Value
 
 STATUS_ERROR: Final = 2
 _HEAD: Final = (
-    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"tachograph"}}]},'
-    b'"scopeSpans":[{"scope":{"name":"tachograph","version":"1"},"spans":[\n'
+    '{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"tachograph"}}]},'
+    '"scopeSpans":[{"scope":{"name":"tachograph","version":"1"},"spans":[\n'
 )
-_TAIL: Final = b"\n]}]}]}\n"
+_TAIL: Final = "\n]}]}]}\n"
 
 
 class _Attributes(dict[tuple[str, Value], str]):
@@ -32,7 +32,8 @@ class _Attributes(dict[tuple[str, Value], str]):
 def trace_json(spans: Iterable[Span]) -> bytes:
     """Return the whole file."""
     known = _Attributes()
-    return _HEAD + ",\n".join([_line(span, known) for span in spans]).encode() + _TAIL
+    lines = ",\n".join([_line(span, known) for span in spans])
+    return "".join((_HEAD, lines, _TAIL)).encode()
 
 
 def _line(span: Span, known: _Attributes) -> str:

@@ -19,7 +19,6 @@ from .events import (
     Outcome,
     StepEnded,
     Stopped,
-    ToolReturned,
 )
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
@@ -37,6 +36,7 @@ class AttemptView(msgspec.Struct, gc=False):
         ended: When it ended.
         late: The objection to what it met, or to its result.
         wait: The outcome of the wait after it, where it was to be repeated.
+        result: What it came to.
     """
 
     at: str
@@ -46,28 +46,26 @@ class AttemptView(msgspec.Struct, gc=False):
     ended: int
     late: Decided | None = None
     wait: Outcome | None = None
-
-    @property
-    def result(self) -> AttemptResult:
-        """What it came to."""
-        outcome = self.outcome
-        if type(outcome) is Stopped:
-            return "cancelled"
-        if self.late is not None:
-            return "denied"
-        if type(outcome) is ToolReturned:
-            return "success"
-        if type(outcome) is Failed:
-            if self.wait is not None:
-                return "transient_failure"
-            gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and self.number > 1)
-            return "exhausted" if gave_up else "failed"
-        return "failed" if type(outcome) is ModelReplied and outcome.problem else "success"
+    result: AttemptResult = "success"
 
     @property
     def over(self) -> int:
         """When it ended, with the wait after it."""
         return self.ended + (0 if self.wait is None else self.wait.took)
+
+
+def _result_of(attempt: AttemptView) -> AttemptResult:
+    outcome = attempt.outcome
+    if type(outcome) is Stopped:
+        return "cancelled"
+    if attempt.late is not None:
+        return "denied"
+    if type(outcome) is Failed:
+        if attempt.wait is not None:
+            return "transient_failure"
+        gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and attempt.number > 1)
+        return "exhausted" if gave_up else "failed"
+    return "failed" if type(outcome) is ModelReplied and outcome.problem else "success"
 
 
 class CallView(msgspec.Struct, gc=False):
@@ -137,6 +135,7 @@ class StepView(msgspec.Struct, gc=False):
         refused: The objection of a budget to the step.
         asked: The attempts to ask the model.
         calls: The calls that the reply proposed.
+        reply: The reply of the model.
         cost: What the reply cost, in millionths of a US dollar.
     """
 
@@ -147,13 +146,8 @@ class StepView(msgspec.Struct, gc=False):
     refused: Decided | None = None
     asked: list[AttemptView] = []
     calls: list[CallView] = []
+    reply: ModelReplied | None = None
     cost: int = 0
-
-    @property
-    def reply(self) -> ModelReplied | None:
-        """The reply of the model."""
-        last = self.asked[-1].outcome if self.asked else None
-        return last if type(last) is ModelReplied else None
 
 
 def model_words(outcome: Outcome) -> str:
@@ -215,8 +209,14 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
         elif last[0] in "im" and isinstance(event, Outcome):
             attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
             attempts[event.at] = attempt
-            (calls[above].attempts if above in calls else step.asked).append(attempt)
-            for n, call in enumerate(event.calls if type(event) is ModelReplied else ()):
+            if above in calls:
+                calls[above].attempts.append(attempt)
+                continue
+            step.asked.append(attempt)
+            step.reply = event if type(event) is ModelReplied else None
+            for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
                 calls[f"{number}.c{n}"] = view = CallView(f"{number}.c{n}", call)
                 step.calls.append(view)
+    for attempt in attempts.values():
+        attempt.result = _result_of(attempt)
     return steps
