@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -156,30 +156,22 @@ def model_words(outcome: Outcome) -> str:
     return f"fallback {number}" if number else "the model"
 
 
-def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
-    """Yield each line with the nanoseconds from the beginning of the run to it."""
-    now = base = 0
-    for event in events:
-        if type(event) is StepEnded:
-            base = now
-        elif (t := getattr(event, "t", None)) is not None:  # what the loop made has no time of its own
-            now = base + t
-        yield event, now
-
-
 def steps_of(events: Iterable[Event]) -> list[StepView]:
     """Return the steps of a log, which need not be whole."""
     steps: list[StepView] = []
     calls: dict[str, CallView] = {}
     attempts: dict[str, AttemptView] = {}
-    number = ""
-    for event, now in timeline(events):
+    number, now = "", 0
+    for event in events:
         before, number = number, step_of(event.at)
         if number != before:
             if number == "0" or not number.isdecimal():
+                number = before
                 continue
-            step = StepView(int(number), steps[-1].ended if steps else 0)
+            step = StepView(int(number), now)
             steps.append(step)
+        if (t := getattr(event, "t", None)) is not None:  # what the loop made has no time of its own
+            now = step.begun + t
         step.ended = now
         above, _, last = event.at.rpartition(".")
         if type(event) is StepEnded:

@@ -42,10 +42,11 @@ async def with_retries(
         objection = judge(at, outcome)
         if objection is not None:
             return objection, before + attempt
-        schedule = run.gate.policy.schedule
-        if type(outcome) is not Failed or attempt > schedule.max_retries:
+        if type(outcome) is not Failed:
             return outcome, before + attempt
-        if not may_repeat(outcome, idempotent=idempotent) or not may_go_on():
+        schedule = run.gate.policy.schedule
+        repeatable = attempt <= schedule.max_retries and may_repeat(outcome, idempotent=idempotent)
+        if not repeatable or not may_go_on():
             return outcome, before + attempt
         identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
         wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
