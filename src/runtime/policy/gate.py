@@ -38,6 +38,7 @@ from .policy import Policy
 from .rules import RULES
 
 GATE_ERROR = "gate_error"
+_ALLOWED = Verdict("allow", "", "", "")  # to whom it is all the same on what it rests
 _MET = (Reach, Touch, Withheld, Result)  # by a tool of the run, or its result
 _KINDS = (Call, Step, *_MET)
 
@@ -95,9 +96,7 @@ class Gate:
         """
         try:
             judged, tool = self._ask(question)
-            if judged.allowed and not explains:
-                return Verdict("allow", judged.rule.id, "", "")
-            return self._verdict(judged, tool)
+            return _ALLOWED if judged.allowed and not explains else self._verdict(judged, tool)
         except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
             reason = f"the gate failed to decide ({type(error).__name__})"
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
