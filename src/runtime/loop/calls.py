@@ -81,9 +81,13 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     if waiting:
         results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])
         told.update(zip(waiting, results, strict=True))
+    ended: Classification | None = None
     for n in sorted(told):
-        run.window.add_result(calls[n], told[n].content)
-    return next((told[n].found for n in sorted(told) if told[n].found.ending is not None), None)
+        found, content = told[n].found, told[n].content
+        run.window.add_result(calls[n], content)
+        if ended is None and found.ending is not None:
+            ended = found
+    return ended
 
 
 def _may_share(run: RunState, calls: list[Call]) -> bool:

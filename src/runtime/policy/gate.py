@@ -109,7 +109,7 @@ class Gate:
         escalated: Judged | None = None
         owner, *_ = rules = self._rules[type(question.about)]
         owner_spoke = False
-        for rule in rules if tool is None else self._with_a_say(type(question.about), tool):
+        for rule in rules if tool is None else self._that_may_object(type(question.about), tool):
             judged = self.judge(rule, question, tool)
             if judged is None:
                 continue
@@ -138,8 +138,8 @@ class Gate:
         # a name that is no plain text is no key of a mapping either
         return self.tools.get(question.tool) if type(question.tool) is str else None
 
-    def _with_a_say(self, kind: type, tool: Tool) -> Sequence[Rule]:
-        """Return the rules, in order, that are asked a kind of question about a tool of the run."""
+    def _that_may_object(self, kind: type, tool: Tool) -> Sequence[Rule]:
+        """Return the rules, in order, that are asked a kind of question: of the others all leaves allow everything."""
         found = self._asked.get((kind, tool.name))
         if found is None:
             leaves = [(rule, rule.leaves(self.policy, tool.name)) for rule in self._rules[kind]]
