@@ -19,7 +19,8 @@ from .runtime.agent import Agent, RunResult
 from .runtime.formats import strict_json
 from .runtime.formats.documents import TypedDocument, parse_document
 from .runtime.formats.strict_json import NotJson
-from .runtime.log.events import Answered, Call, Reach, Touch
+from .runtime.log.events import Answered
+from .runtime.log.values import Call, Reach, Touch
 from .runtime.models.scripted import Script
 from .runtime.models.types import LLMOutput, Model, ToolCall, read_call, read_reply
 from .runtime.policy.consistency import check_mounts

@@ -9,7 +9,8 @@ import pytest
 
 from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Host, Mount, Workspace
-from tachograph.runtime.log.events import Fact, encode
+from tachograph.runtime.log.events import encode
+from tachograph.runtime.log.values import Fact
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Question, Verdict
 from tachograph.runtime.policy.policy import Policy

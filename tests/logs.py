@@ -5,23 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tachograph.runtime.log.events import (
-    Call,
     Decided,
     Event,
-    Fact,
     Failed,
-    ModelName,
     ModelReplied,
     Outcome,
-    PolicyHead,
     RunEnded,
     RunStarted,
     StepEnded,
     Stopped,
     ToolReturned,
-    Usage,
     Waited,
 )
+from tachograph.runtime.log.values import Call, Fact, ModelName, PolicyHead, Usage
 
 BEGAN = 1_767_225_600_000_000_000
 LIMITS = {"max_iterations": 10, "max_tokens": 500, "max_tool_calls": 40, "max_result_bytes": 1000}

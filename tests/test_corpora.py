@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tachograph.runtime.io.workspace import Mount, Workspace
-from tachograph.runtime.log.events import Touch
+from tachograph.runtime.log.values import Touch
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Question
 from tachograph.runtime.policy.policy import Policy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.log.events import Call, Reach, Touch
+from tachograph.runtime.log.values import Call, Reach, Touch
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Leaf, Question, Rule, Step
 from tachograph.runtime.policy.policy import Policy

@@ -19,7 +19,7 @@ from tachograph.runtime.clock import later
 from tachograph.runtime.io import http, http_answer, tool_io
 from tachograph.runtime.io.tool_io import HttpResult, ToolIO
 from tachograph.runtime.io.workspace import Workspace
-from tachograph.runtime.log.events import Fact, Reach
+from tachograph.runtime.log.values import Fact, Reach
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Question, Verdict
 from tachograph.runtime.policy.policy import Policy

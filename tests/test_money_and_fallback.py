@@ -14,8 +14,9 @@ import tachograph
 from tachograph import Agent, Fallback, LLMInput, LLMOutput, Policy
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ModelError, TransientModelError
-from tachograph.runtime.log.events import Failed, ModelReplied, StepEnded, Usage
+from tachograph.runtime.log.events import Failed, ModelReplied, StepEnded
 from tachograph.runtime.log.journal import Diverged
+from tachograph.runtime.log.values import Usage
 from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
 from tests.commands import exit_code

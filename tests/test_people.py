@@ -18,7 +18,8 @@ import pytest
 import tachograph
 from tachograph import Agent, Answer, AskPerson, FolderApproval, LLMInput, LLMOutput, Policy, ToolCall
 from tachograph.cli.approval import approve_at_terminal
-from tachograph.runtime.log.events import Answered, Call, Event, StopAsked, ToolReturned
+from tachograph.runtime.log.events import Answered, Event, StopAsked, ToolReturned
+from tachograph.runtime.log.values import Call
 from tachograph.runtime.world.real import Real
 from tests.commands import exit_code
 from tests.project import POLICY, make_project, merged

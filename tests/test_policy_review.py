@@ -21,7 +21,7 @@ from tachograph.review.edit import LeastEdit, least_edit, with_leaf
 from tachograph.review.explain import explain
 from tachograph.review.replays import questions_of, what_if
 from tachograph.review.suggest import suggest
-from tachograph.runtime.log.events import Call, Reach
+from tachograph.runtime.log.values import Call, Reach
 from tachograph.runtime.policy.gate import GATE_ERROR, Gate
 from tachograph.runtime.policy.leaf import Leaf, Question, Step, Unreadable, Verdict
 from tachograph.runtime.policy.policy import Policy

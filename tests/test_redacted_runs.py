@@ -15,8 +15,9 @@ from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ModelError, PolicyError
-from tachograph.runtime.log.events import Answered, Failed, ModelReplied, ToolReturned, Withheld
+from tachograph.runtime.log.events import Answered, Failed, ModelReplied, ToolReturned
 from tachograph.runtime.log.journal import Leak
+from tachograph.runtime.log.values import Withheld
 from tests.project import POLICY, merged
 from tests.tables.rows import closed
 

@@ -17,8 +17,9 @@ from markdown_it.token import Token
 
 from tachograph.evidence.report import MAX_ANSWER, report
 from tachograph.runtime.formats.escape import truncate
-from tachograph.runtime.log.events import Call, Event, ModelName
+from tachograph.runtime.log.events import Event
 from tachograph.runtime.log.lines import read_log
+from tachograph.runtime.log.values import Call, ModelName
 from tests.logs import Log, call
 
 CANONICAL = Path(__file__).parents[1] / "runs/canonical/v1/state.jsonl"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import TaskError
-from tachograph.runtime.log.events import ModelName
+from tachograph.runtime.log.values import ModelName
 from tachograph.runtime.models.scripted import Script
 from tachograph.runtime.models.types import LLMInput, LLMOutput, Messages, ToolCall
 

@@ -26,7 +26,7 @@ from tachograph.runtime.io.safe_open import (
     read_file,
 )
 from tachograph.runtime.io.workspace import Mount, Workspace
-from tachograph.runtime.log.events import Fact, Reach, Touch
+from tachograph.runtime.log.values import Fact, Reach, Touch
 from tachograph.runtime.policy.leaf import Verdict
 from tests.io_world import TOOLS, World, decide, denied, partial_of
 

@@ -14,7 +14,7 @@ from tachograph.runtime.formats.strict_json import digest
 from tachograph.runtime.io.safe_open import MAX_DEPTH
 from tachograph.runtime.io.tool_io import MAX_HOPS
 from tachograph.runtime.io.workspace import Host, Workspace
-from tachograph.runtime.log.events import Reach, Touch
+from tachograph.runtime.log.values import Reach, Touch
 from tests.io_world import TOOLS, World, decide, denied
 
 # ---- listing ---------------------------------------------------------------------------------------------------------

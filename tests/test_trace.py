@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from tachograph.runtime.log.events import Event, ModelName, Reach, Touch
+from tachograph.runtime.log.events import Event
 from tachograph.runtime.log.lines import read_log
+from tachograph.runtime.log.values import ModelName, Reach, Touch
 from tachograph.tracing.otlp_json import trace_json
 from tachograph.tracing.spans import Span, spans_of
 from tachograph.tracing.viewers import for_viewers

@@ -17,7 +17,7 @@ from tachograph.fail.errors import CorpusError
 from tachograph.runtime.io import http
 from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Host, Mount, Workspace
-from tachograph.runtime.log.events import Fact, Touch
+from tachograph.runtime.log.values import Fact, Touch
 from tachograph.runtime.policy.leaf import Verdict
 from tachograph.runtime.resources.url import Malformed
 from tachograph.runtime.tools.contract import EFFECTS, USES

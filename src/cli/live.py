@@ -14,7 +14,8 @@ from ..evidence.record_files import head_in
 from ..evidence.show import line_of
 from ..evidence.tasks import Task
 from ..fail.errors import InputError
-from ..runtime.log.events import Event, ModelChoice
+from ..runtime.log.events import Event
+from ..runtime.log.values import ModelChoice
 from ..runtime.models.providers import model_of
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve

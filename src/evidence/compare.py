@@ -11,7 +11,6 @@ import msgspec
 from ..fail.catalog import Rule
 from ..runtime.log.events import (
     Answered,
-    Call,
     Decided,
     Event,
     Failed,
@@ -24,6 +23,7 @@ from ..runtime.log.events import (
     encode,
 )
 from ..runtime.log.steps import steps_of
+from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import PLACEHOLDER
 from .manifest import MANIFEST
 

@@ -10,8 +10,9 @@ from ..fail.errors import asks_to_end
 from ..runtime.driver import Word
 from ..runtime.effects import Invoke
 from ..runtime.io.workspace import Workspace
-from ..runtime.log.events import Event, Fact
+from ..runtime.log.events import Event
 from ..runtime.log.steps import CallView, steps_of
+from ..runtime.log.values import Fact
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.leaf import Question, Verdict
 from ..runtime.tools.contract import Run, Tool

@@ -12,7 +12,8 @@ from ..fail.errors import RecordError
 from ..runtime.agent import live_redactor, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.io.workspace import Workspace
-from ..runtime.log.events import Event, ModelChoice, RunEnded, RunStarted
+from ..runtime.log.events import Event, RunEnded, RunStarted
+from ..runtime.log.values import ModelChoice
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.types import LLMInput, LLMOutput, Model

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..fail.errors import InputError
 from ..runtime.formats.documents import TypedDocument, read_document
-from ..runtime.log.events import Reach, Touch
+from ..runtime.log.values import Reach, Touch
 from ..runtime.mcp.server import accepted_tools
 from ..runtime.models.types import read_call
 from ..runtime.policy.gate import Gate

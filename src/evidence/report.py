@@ -18,7 +18,6 @@ from ..runtime.log.events import (
     Decided,
     Event,
     Failed,
-    ModelName,
     ModelReplied,
     RunEnded,
     RunStarted,
@@ -26,6 +25,7 @@ from ..runtime.log.events import (
     ToolReturned,
 )
 from ..runtime.log.steps import AttemptView, CallView, StepView, model_words, steps_of
+from ..runtime.log.values import ModelName
 from ..runtime.models.types import call_text
 from ..runtime.policy.rules.loop_budget import said
 

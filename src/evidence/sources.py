@@ -17,8 +17,9 @@ import msgspec
 
 from ..fail.errors import NotRecorded
 from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
-from ..runtime.log.events import Call, Event, Failed, ToolReturned
+from ..runtime.log.events import Event, Failed, ToolReturned
 from ..runtime.log.steps import steps_of
+from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import placeholders
 
 

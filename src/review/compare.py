@@ -15,7 +15,7 @@ from msgspec import Struct, field, structs
 from ..fail.errors import PolicyError
 from ..runtime.formats.json_pointer import get, join, parse
 from ..runtime.formats.strict_json import canonical
-from ..runtime.log.events import Call
+from ..runtime.log.values import Call
 from ..runtime.policy.consistency import check_tool_rules
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Rule, Sample, Verdict

@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 
 from ..evidence.policy_tests import PolicyTest, compared
 from ..fail.errors import InputError, PolicyError
-from ..runtime.log.events import Call
+from ..runtime.log.values import Call
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Step, Verdict
 from .compare import wider

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from ..runtime.log.events import Call
+from ..runtime.log.values import Call
 from ..runtime.policy.gate import Gate, question_about
 from ..runtime.policy.leaf import laid_over
 from ..runtime.policy.rules.arguments import examples, with_value

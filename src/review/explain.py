@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ..evidence.run_source import RunSource
 from ..runtime.formats.json_pointer import by_index, get
-from ..runtime.log.events import Call
+from ..runtime.log.values import Call
 from ..runtime.models.types import call_text
 from ..runtime.policy.gate import GATE_ERROR, Gate
 from ..runtime.policy.leaf import Question

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..fail.errors import InputError
 from ..runtime.formats.json_pointer import get
-from ..runtime.log.events import Call, Reach
+from ..runtime.log.values import Call, Reach
 from ..runtime.policy.gate import GATE_ERROR, Gate
 from ..runtime.policy.leaf import Question
 from ..runtime.policy.policy import Policy

@@ -10,7 +10,8 @@ from msgspec import to_builtins
 
 from ..evidence.show import words
 from ..runtime.formats.escape import code_span, truncate
-from ..runtime.log.events import Call, Reach, Touch, encode
+from ..runtime.log.events import encode
+from ..runtime.log.values import Call, Reach, Touch
 from ..runtime.models.types import call_text
 from ..runtime.policy.leaf import Question, Step
 from .compare import Change

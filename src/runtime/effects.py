@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from .log.events import Call, Fact, Struct
+from .log.values import Call, Fact, Struct
 from .models.types import LLMInput
 from .policy.leaf import Verdict
 from .redaction.redactor import Redactor

@@ -9,9 +9,10 @@ from msgspec import structs
 
 from .driver import Driver, Word, World
 from .effects import Effect
-from .log.events import Event, PolicyHead, RunEnded, RunStarted, encode
+from .log.events import Event, RunEnded, RunStarted, encode
 from .log.journal import Journal, LogWriter
 from .log.lines import Line
+from .log.values import PolicyHead
 from .loop.loop import run_loop
 from .loop.state import RunSpec
 from .models.types import Messages

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tachograph import Tool
 from tachograph.runtime.formats import strict_json
-from tachograph.runtime.log.events import Call
+from tachograph.runtime.log.values import Call
 from tachograph.runtime.schema.python_types import read_as, written
 from tachograph.runtime.tools.functions import tool
 from tachograph.runtime.tools.identity import call_key

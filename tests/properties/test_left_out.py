@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import PolicyError, ToolError
-from tachograph.runtime.log.events import Reach, Touch
+from tachograph.runtime.log.values import Reach, Touch
 from tachograph.runtime.policy.consistency import check_tool_rules
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Question

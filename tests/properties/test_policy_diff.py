@@ -9,7 +9,7 @@ from typing import Any
 
 from tachograph.fail.errors import PolicyError
 from tachograph.review.compare import diff, gates
-from tachograph.runtime.log.events import Call, Reach, Touch
+from tachograph.runtime.log.values import Call, Reach, Touch
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Question, Result, Step
 from tachograph.runtime.policy.policy import Policy

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from tachograph.runtime.log.events import ToolOffer
+from tachograph.runtime.log.values import ToolOffer
 from tachograph.runtime.models.providers import model_of
 from tachograph.runtime.models.types import LLMInput, Messages
 

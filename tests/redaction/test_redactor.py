@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import InputError
-from tachograph.runtime.log.events import Call, ModelReplied, Usage
+from tachograph.runtime.log.events import ModelReplied
+from tachograph.runtime.log.values import Call, Usage
 from tachograph.runtime.redaction.kinds import KINDS, KNOWN
 from tachograph.runtime.redaction.redactor import PLACEHOLDER, Redactor, placeholders, scripted_key
 from tests.redaction.shapes import SHAPES, draw

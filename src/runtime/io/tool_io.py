@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ...fail.errors import warn
 from ..clock import later
 from ..formats.strict_json import digest
-from ..log.events import Fact, Reach, Touch
+from ..log.values import Fact, Reach, Touch
 from ..policy.leaf import Verdict
 from ..policy.rules.sandbox_path import UNBOUND
 from ..resources.mount_path import parse_path

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from ...fail.errors import InputError
-from ..log.events import Fact
+from ..log.values import Fact
 from ..policy.leaf import Verdict
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed, parse_host

@@ -27,16 +27,23 @@ from typing import Any, Literal
 
 import msgspec
 
-
-class Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """Base of all plain values that a log holds."""
+from .values import Call, Fact, ModelChoice, ModelName, PolicyHead, ToolOffer, Usage
 
 
 def _tag(name: str) -> str:
     return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
 
 
-class Event(Struct, tag_field="event", tag=_tag, frozen=True, kw_only=True):
+class Event(
+    msgspec.Struct,
+    tag_field="event",
+    tag=_tag,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
     """A line of the log; `at` is its address."""
 
     at: str
@@ -66,121 +73,6 @@ class Entered(Event, frozen=True, kw_only=True):
 
 class Made(Event, frozen=True, kw_only=True):
     """What the loop made of the lines before."""
-
-
-class Call(Struct, frozen=True):
-    """A tool call that the model proposed.
-
-    Attributes:
-        id: `tc_<step>_<index>`.
-        name: The tool.
-        arguments: The arguments; None where the model's text is no JSON object.
-        text: What the model wrote in place of a JSON object.
-        problem: Why that text is no JSON object.
-    """
-
-    id: str
-    name: str
-    arguments: dict[str, Any] | None = None
-    text: str = ""
-    problem: str = ""
-
-
-class Usage(Struct, frozen=True):
-    """Tokens of one reply.
-
-    Attributes:
-        input_tokens: All tokens of the request.
-        output_tokens: All tokens of the reply.
-        estimated: Whether the service reported none, and bytes stand in for them.
-        cached_tokens: Those of the request that came from a cache.
-        cache_write_tokens: Those of the request that were put into a cache.
-        reasoning_tokens: Those of the reply that the model thought with.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    estimated: bool = False
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
-
-
-class Reach(Struct, tag_field="fact", tag="reach", frozen=True):
-    """A URL that a tool is about to reach.
-
-    Attributes:
-        url: The URL, as the parser writes it, or the text that is none.
-        method: The HTTP method.
-        address: An IP address that its host has, where one was looked up.
-        hop: How many redirects led to it.
-    """
-
-    url: str
-    method: str = "GET"
-    address: str = ""
-    hop: int = 0
-
-
-class Touch(Struct, tag_field="fact", tag="touch", frozen=True):
-    """A path that a tool is about to open.
-
-    Attributes:
-        path: The path below its mount: `corpus/a.md`.
-        access: `read` or `write`.
-        found: What stands at the path and may not be opened, such as `link`; empty where nothing speaks against it.
-    """
-
-    path: str
-    access: str = "read"
-    found: str = ""
-
-
-class Withheld(Struct, tag_field="fact", tag="withheld", frozen=True):
-    """A secret that a tool was not given, so that it was not begun.
-
-    `why` is `unknown` where this process does not know it, `not_plain` where it would change what a URL or path means.
-    """
-
-    placeholder: str
-    why: Literal["unknown", "not_plain"]
-
-
-Fact = Reach | Touch | Withheld
-
-
-class ToolOffer(Struct, frozen=True):
-    """A tool as the model is offered it; `input_schema` is without our own keywords."""
-
-    name: str
-    description: str
-    effect: str
-    input_schema: dict[str, Any]
-
-
-class ModelName(Struct, frozen=True):
-    """Which model is asked; `path` is `stub` for a script and `live` otherwise."""
-
-    provider: str
-    name: str
-    path: Literal["stub", "live"] = "live"
-
-
-class ModelChoice(Struct, frozen=True):
-    """A model, and what it is sent with every request."""
-
-    name: ModelName
-    options: dict[str, Any] = {}
-
-
-class PolicyHead(Struct, frozen=True):
-    """The policy of a run; `hides` names the kinds of secrets and the variables that are redacted."""
-
-    file: str
-    version: str
-    on_deny: str
-    limits: dict[str, int]
-    hides: list[str] = []
 
 
 # ---- what the loop makes ---------------------------------------------------------------------------------------------

@@ -8,18 +8,8 @@ from typing import Literal
 import msgspec
 
 from .addresses import step_of
-from .events import (
-    Answered,
-    Call,
-    Decided,
-    Event,
-    Failed,
-    HookAnswered,
-    ModelReplied,
-    Outcome,
-    StepEnded,
-    Stopped,
-)
+from .events import Answered, Decided, Event, Failed, HookAnswered, ModelReplied, Outcome, StepEnded, Stopped
+from .values import Call
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
 CallStatus = Literal["ok", "denied", "cancelled", "failed"]

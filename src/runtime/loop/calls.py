@@ -37,7 +37,8 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
-from ..log.events import Call, Decided, Fact, Failed, Outcome, Stopped, ToolReturned
+from ..log.events import Decided, Failed, Outcome, Stopped, ToolReturned
+from ..log.values import Call, Fact
 from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
 from ..policy.rules.loop_budget import Need

@@ -20,7 +20,8 @@ from ...fail.catalog import CONTINUE, Classification, Rule, StoppedByHook, StopR
 from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskHook
 from ..formats.escape import quote_untrusted
-from ..log.events import Call, Decided, HookAnswered, Stopped
+from ..log.events import Decided, HookAnswered, Stopped
+from ..log.values import Call
 from ..policy.leaf import Verdict
 from .state import RunState
 

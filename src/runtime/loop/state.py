@@ -11,7 +11,8 @@ from msgspec import Struct, field
 
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
 from ..driver import Driver
-from ..log.events import Call, Decided, Event, ModelChoice, ToolOffer, Usage
+from ..log.events import Decided, Event
+from ..log.values import Call, ModelChoice, ToolOffer, Usage
 from ..models.types import Message
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict

@@ -6,7 +6,8 @@ from hashlib import sha256
 from typing import Any
 
 from ..formats.strict_json import canonical
-from ..log.events import Call, ModelReplied
+from ..log.events import ModelReplied
+from ..log.values import Call
 from ..models.failure_messages import NO_WORDS, reply_again, unusable_reply
 from ..models.types import Message, Messages, call_text
 

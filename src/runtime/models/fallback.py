@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...fail.errors import InputError
-from ..log.events import ModelChoice, ModelName
+from ..log.values import ModelChoice, ModelName
 from .types import Model
 
 

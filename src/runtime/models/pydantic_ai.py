@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ...fail.errors import InvalidModelOutput, ModelError, TransientModelError
-from ..log.events import ModelName
+from ..log.values import ModelName
 from .types import LLMInput, LLMOutput, ToolCall
 
 if TYPE_CHECKING:

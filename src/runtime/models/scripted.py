@@ -14,7 +14,7 @@ from typing import Any
 
 from ...fail.errors import InputError, TaskError
 from ..formats import json_pointer, strict_json
-from ..log.events import ModelName
+from ..log.values import ModelName
 from .types import LLMInput, LLMOutput, ToolCall
 
 # the keys of the message that a model gets in place of the result of a denied call

@@ -15,7 +15,8 @@ import msgspec
 from ...fail.errors import InputError
 from ..formats import strict_json
 from ..formats.strict_json import NotJson
-from ..log.events import Call, ModelReplied, ToolOffer, Usage
+from ..log.events import ModelReplied
+from ..log.values import Call, ToolOffer, Usage
 
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
 # of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)
@@ -28,9 +29,6 @@ MAX_NAME: Final = 200
 MAX_VALUES: Final = 50_000
 
 Message = dict[str, Any]
-
-
-# of the tokens of a reply that are counted apart
 
 
 class _User(msgspec.Struct, tag_field="role", tag="user", forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
-from ..log.events import ModelName
+from ..log.values import ModelName
 from ..schema.places import parts_of
 from ..tools.contract import Tool
 from .policy import Policy

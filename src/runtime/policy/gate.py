@@ -30,7 +30,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..log.events import Call, Reach, Touch, Withheld
+from ..log.values import Call, Reach, Touch, Withheld
 from ..tools.contract import Tool
 from .consistency import check_tool_rules
 from .leaf import Leaf, Question, Result, Rule, Step, Unreadable, Verdict

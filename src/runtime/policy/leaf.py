@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from ..log.events import Call, Reach, Struct, Touch, Withheld
+from ..log.values import Call, Reach, Struct, Touch, Withheld
 
 if TYPE_CHECKING:
     from ..tools.contract import Tool

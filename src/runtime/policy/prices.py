@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..log.events import ModelName, Usage
+from ..log.values import ModelName, Usage
 from ..models.types import MOST_TOKENS
 
 CURRENCY: Final = "USD"

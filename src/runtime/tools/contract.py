@@ -25,7 +25,7 @@ from typing import Any, Final
 from ...fail.errors import ToolError
 from ..formats import strict_json
 from ..formats.strict_json import NotJson
-from ..log.events import ToolOffer
+from ..log.values import ToolOffer
 from ..schema.defaults import fill_in
 from ..schema.places import Place, places_of
 from ..schema.validator import SchemaValidator, shape_of, validator_of

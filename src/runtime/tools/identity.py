@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..formats.strict_json import canonical, digest
-from ..log.events import Call
+from ..log.values import Call
 from ..resources.url import Malformed, parse_url
 from ..schema.places import Place
 from .contract import Tool

@@ -30,7 +30,8 @@ from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.addresses import step_of
-from ..log.events import Call, Fact, Failed, HookAnswered, ModelReplied, ToolReturned, Withheld
+from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned
+from ..log.values import Call, Fact, Withheld
 from ..models.types import LLMOutput, Model, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
 from ..redaction.redactor import Redactor, placeholders

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ....fail.errors import InputError, did_you_mean
 from ...formats import strict_json
 from ...formats.strict_json import NotJson
-from ...log.events import ModelName
+from ...log.values import ModelName
 from .anthropic import AnthropicService
 from .environment import Endpoint, ollama_url, variable
 from .fields import JsonObject

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx2
 
 from ....fail.errors import InvalidModelOutput
-from ...log.events import ModelName
+from ...log.values import ModelName
 from ..types import LLMInput, LLMOutput
 from .anthropic import AnthropicService, Blocks
 from .environment import Endpoint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
-from ...log.events import Call
+from ...log.values import Call
 from ..leaf import Leaf, Question, Rule, Sample
 from .arguments import Unasked
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from ...formats.escape import quote_untrusted
-from ...log.events import Call
+from ...log.values import Call
 from ...schema.validator import VALUE_LIMITS, shape_of
 from ..leaf import Instead, Leaf, Question, Rule, Sample, Unreadable
 from .arguments import KEYWORDS, examples

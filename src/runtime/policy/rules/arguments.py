@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, parse
 from ...formats.strict_json import canonical
-from ...log.events import Call
+from ...log.values import Call
 from ...redaction.redactor import placeholders
 from ...schema.validator import SchemaValidator
 from ..leaf import Instead, Leaf, Question, Rule, Sample, differing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...log.events import Call
+from ...log.values import Call
 from ..leaf import Instead, Leaf, Question, Rule, Sample
 
 if TYPE_CHECKING:

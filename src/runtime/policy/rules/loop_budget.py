@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from ...log.events import Call
+from ...log.values import Call
 from ..leaf import Instead, Leaf, Question, Result, Rule, Sample, Step
 from ..prices import in_words
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...formats.json_pointer import escape_pointer
 from ...formats.strict_json import canonical
-from ...log.events import Call, Withheld
+from ...log.values import Call, Withheld
 from ...redaction.redactor import PLACEHOLDER, placeholders
 from ..leaf import Leaf, Question, Rule, Sample, Unreadable
 

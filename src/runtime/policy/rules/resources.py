@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, join, parse
-from ...log.events import Call
+from ...log.values import Call
 from ...schema.places import Place, texts_in
 from ..leaf import Leaf, Question, Rule, Sample, differing
 from .url_allowlist import reached

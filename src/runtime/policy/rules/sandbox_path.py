@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
-from ...log.events import Call, Touch
+from ...log.values import Call, Touch
 from ...resources.mount_path import parse_path
 from ...resources.url import Malformed
 from ..leaf import Leaf, Question, Rule, Sample, Unreadable

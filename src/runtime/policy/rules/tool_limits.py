@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...formats.json_pointer import escape_pointer
-from ...log.events import Call
+from ...log.values import Call
 from ..leaf import Question, Rule, Sample
 from .loop_budget import Limits, Need
 

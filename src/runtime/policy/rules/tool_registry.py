@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
-from ...log.events import Call
+from ...log.values import Call
 from ..leaf import Leaf, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
-from ...log.events import Call, Reach
+from ...log.values import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
