@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests.project import folder_of_row, make_project, scenarios, task_of_row
 # on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+# a job in the background of a shell ignores Ctrl-C, which some tests send to themselves
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
