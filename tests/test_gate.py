@@ -134,6 +134,17 @@ def test_null_as_the_default_is_as_good_as_absent(section: str) -> None:
         assert found == [*["escalate"] * 6, "deny", "deny"]
 
 
+def test_of_several_defaults_the_first_counts() -> None:
+    for first, second, found in ((5, None, "deny"), (None, 50, "allow")):
+        x = {"type": ["integer", "null"]}
+        other = {"properties": {"x": {**x, "default": second}}}
+        schema = {**closed(x={**x, "default": first}), "allOf": [other]}
+        tool = Tool("t", "", schema, closed(), "network", lambda arguments, io: {})
+        policy = {**POLICY, "tools": {"t": {"arguments": {"/x": {"maximum": 10}}}}}
+        said = decide(policy, [tool], [{"name": "t", "arguments": {"x": None}}])
+        assert [it.decision for it in said] == [found]
+
+
 def test_a_condition_on_each_item_of_an_object_denies() -> None:
     """Where the schema does not say by itself that the arguments are no list."""
     tool = Tool("t", "", {**ANY, "allOf": [{}]}, closed(), "network", lambda arguments, io: {})

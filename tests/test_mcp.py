@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, check, mcp, record, replay, tool
+from tachograph.evidence.project import Project
 from tachograph.fail.errors import InputError, PolicyError, ToolError
+from tachograph.review.replays import what_if
 from tachograph.runtime.agent import RunResult
 from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned, encode
 from tachograph.testing import decide
@@ -230,6 +232,18 @@ def test_the_effect_of_a_tool_of_a_server_changes_no_decision(tmp_path: Path) ->
     policies = [{**POLICY, "redact": {"kinds": ["email"]}, **sections} for sections in ({}, READS)]
     found = [[it.rule_id for it in decide(policy, tools, calls)] for policy in policies]
     assert found == [["tool_registry", "url_allowlist", "redact"]] * 2
+
+
+def test_an_effect_moves_no_recorded_decision() -> None:
+    data = Policy.load(Path(__file__).parents[1] / "policy/servers.yaml").data
+    tools = {name: {k: v for k, v in it.items() if k != "effect"} for name, it in data["tools"].items()}
+    policy, project = Policy.from_dict({**data, "tools": tools}), Project(Path(__file__).parents[1])
+    names = [
+        name for name in project.run_names() if project.source_of(name).policy.file == "policy/servers.yaml"
+    ]
+    assert len(names) == 4
+    for name in names:
+        assert what_if(project.source_of(name), project.folder(name), name, policy) is None
 
 
 @pytest.mark.parametrize("effect", ["pure", "write", "network", "Read", "", None, ["read"]])

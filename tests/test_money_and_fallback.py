@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tachograph
 from tachograph import Agent, Fallback, LLMInput, LLMOutput, Policy
@@ -20,6 +21,7 @@ from tachograph.runtime.log.values import Usage
 from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
 from tests.commands import exit_code
+from tests.hostile import log_of
 from tests.project import POLICY, make_project, merged
 
 amounts = st.integers(0, 10**12 - 1)
@@ -120,6 +122,49 @@ def test_a_fallback_is_recorded_and_paid(tmp_path: Path) -> None:
     assert tachograph.resume(agent(), tmp_path / "run").answer == "done"
 
 
+def test_an_outcome_does_not_say_which_model_was_asked(tmp_path: Path) -> None:
+    """A log that was changed as a whole, so that it holds in itself."""
+    agent = Agent(Fallback([first, second]), [], policy())
+    made = tachograph.record(agent, "?", out=tmp_path / "run")
+    for number in (0, 2, -1):
+        events = [
+            structs.replace(it, fallback=number) if isinstance(it, ModelReplied) else it for it in made.events
+        ]
+        (tmp_path / "run/state.jsonl").write_bytes(log_of(events))
+        with pytest.raises(Diverged):
+            tachograph.replay(agent, tmp_path / "run")
+        assert verify(tmp_path / "run", "run") != []
+
+
+def test_prices_decide_only_what_they_are_held_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dear = {"stub:script": {"input": "10000", "output": "20000"}}
+    paid = {"loop_budget": {"max_cost": "1 USD"}, "prices": dear}
+    rows = [{"name": "paid", "turns": [[["echo", {"text": "a"}]], "done"], "expect": {}, "policy": paid}]
+    root = make_project(tmp_path / "p", rows)
+    monkeypatch.chdir(root)
+    assert exit_code("run") == 0
+    dearer = {"prices": {"stub:script": {"input": "10001"}}}
+    for name, delta, code, said in (
+        ("dearer", dearer, 0, "decides the same"),
+        ("unpaid", {"prices": None}, 2, "stub:script"),
+        ("poor", {"loop_budget": {"max_cost": "0.3 USD"}}, 1, "goes another way"),
+    ):
+        path = root / f"policy/{name}.yaml"
+        path.write_text(json.dumps(merged(merged(POLICY, paid), delta)))
+        assert exit_code("replay", "--policy", str(path)) == code
+        assert said in "".join(capsys.readouterr())
+    (root / "policy/paid.yaml").write_text((root / "policy/dearer.yaml").read_text())
+    assert exit_code("check") == 1
+    assert "OTHER" in (out := capsys.readouterr().out) and "ASKED" not in out
+    tests = {"schema": "policy-tests/v1", "policy": "policy/paid.yaml", "tests": []}
+    tests["tests"] = [{"name": "n", "expect": "deny", "step": True, "used": {"cost": 1_000_000_000}}]
+    (root / "policy/tests").mkdir()
+    (root / "policy/tests/paid.yaml").write_text(json.dumps(tests))
+    assert exit_code("policy", "test") == 0, capsys.readouterr()
+
+
 def test_a_refused_step_costs_nothing() -> None:
     def paused(asked: LLMInput) -> LLMOutput:
         return LLMOutput(text="wait", finish_reason="pause", usage={"input_tokens": 5000, "output_tokens": 1})
@@ -148,7 +193,7 @@ def test_each_step_begins_with_the_first_model() -> None:
     assert (made.answer, made.steps) == ("first", 2)
 
 
-@pytest.mark.parametrize("models", ["ab", [], [first], [first, 3], [first, "nobody:gpt"]])
+@pytest.mark.parametrize("models", ["ab", None, 3, [], [first], [first, 3], [first, "nobody:gpt"]])
 def test_what_is_no_fallback_is_refused(models: Any) -> None:
     with pytest.raises(InputError):
         Fallback(models)
@@ -175,8 +220,9 @@ def test_known_prices_are_a_section_of_a_policy(
     prices = Policy.load(path).prices
     assert set(prices) == {"openai:gpt-5-mini", "anthropic:claude-sonnet-4-5"}
     assert all(0 < price.cached < price.input < price.output for price in prices.values())
-    assert exit_code("policy", "prices", "openai:nobody") == 2
-    assert "openai:nobody" in capsys.readouterr().err
+    for name in ("openai:nobody", "perplexity:sonar", "azure:mai-ds-r1:free", "nobody"):
+        assert exit_code("policy", "prices", name) == 2
+        assert name in capsys.readouterr().err
     monkeypatch.setitem(__import__("sys").modules, "genai_prices", None)
     assert exit_code("policy", "prices", "openai:gpt-5-mini") == 2
     assert "tachograph[live]" in capsys.readouterr().err

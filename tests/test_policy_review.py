@@ -38,7 +38,10 @@ BASE: dict[str, Any] = {
     "tool_registry": {"allowed": ["get", "put"]},
     "url_allowlist": ["https://h.test/"],
     "sandbox": {"mounts": {"a": "write", "b": "read"}},
-    "loop_budget": dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 5),
+    "loop_budget": {
+        **dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 5),
+        "max_cost": "1 USD",
+    },
     "cycle_detection": {"max_repeats": 2},
     "retry": {"max_retries": 1, "backoff_base_ms": 1, "backoff_cap_ms": 2},
     "lists": {"few": [1, 2]},
@@ -128,6 +131,12 @@ def parts(info: Any) -> list[Any]:
 
 def test_every_key_has_a_row() -> None:
     assert {*keys_of(PolicyFile)} - {"schema"} == {*KEYS} - {"on_failure"}
+
+
+def test_a_price_that_bounds_nothing_is_a_note() -> None:
+    free = merged(BASE, {"loop_budget": {"max_cost": None}})
+    changed = Policy.from_dict(merged(free, {"prices": {"a:b": {"input": "1"}, "x-1.2:c": PRICE}}))
+    assert {it.kind for it in diff(Policy.from_dict(free), changed, {}, {})} == {"NOTE"}
 
 
 @pytest.mark.parametrize("key", KEYS)

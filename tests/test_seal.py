@@ -80,6 +80,7 @@ BROKEN = [
     (SUMS, None, False),
     (SIGNATURE, "junk\n", False),
     ("../signers", "", False),
+    ("../signers", "!nobody@mail.test KEY", False),
     ("../signers", f'{NAME} valid-before="20200101" KEY', False),
     ("../signers", f'{NAME} namespaces="git" KEY', False),
 ]

@@ -51,7 +51,11 @@ def record_live(
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     name = llm or task.live_models[0]
     models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
-    models += [model_of(name) for name in task.spec.llm.fallback]
+    for number, other in enumerate(task.spec.llm.fallback):
+        try:
+            models.append(model_of(other))
+        except InputError as error:
+            raise task.error(f"/llm/fallback/{number}", error.message, error.remedy or "") from None
 
     def tell(event: Event) -> None:
         _tell(event)

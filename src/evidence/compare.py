@@ -30,7 +30,16 @@ from .manifest import MANIFEST
 GRAVEST_FIRST: Final = ("DAMAGE", "EXPOSURE", "VERDICT", "EFFECT", "ASKED", "ENDING", "OTHER", "INPUT")
 CHANGED: Final = "has changed"
 # what of a head a live model is asked with
-_ASKED: Final = ("question", "instructions", "history", "tools", "model", "options", "output_schema")
+_ASKED: Final = (
+    "question",
+    "instructions",
+    "history",
+    "tools",
+    "model",
+    "options",
+    "fallbacks",
+    "output_schema",
+)
 _MOST: Final = 80  # characters of a value
 _LEAD: Final = 20  # of these, before the first that differs
 
@@ -148,6 +157,8 @@ class Comparison:
         if isinstance(old, RunStarted) and isinstance(new, RunStarted):
             is_asked = any(getattr(old, field) != getattr(new, field) for field in _ASKED)
             return "ASKED" if is_asked else "OTHER"
+        if isinstance(old, StepEnded) and isinstance(new, StepEnded) and old.added == new.added:
+            return "OTHER"  # the price of what was said, or a mode that follows from other lines
         if isinstance(event, ModelReplied | StepEnded):
             return "ASKED"
         return "ENDING" if isinstance(event, RunEnded) else "OTHER"

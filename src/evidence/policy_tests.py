@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..fail.errors import InputError
 from ..runtime.formats.documents import TypedDocument, read_document
+from ..runtime.formats.strict_json import MAX_SAFE_INTEGER
 from ..runtime.log.values import Reach, Touch
 from ..runtime.mcp.server import accepted_tools
 from ..runtime.models.types import read_call
@@ -55,7 +56,7 @@ class PolicyTest(Part, frozen=True):
     touch: dict[str, Any] | None = None
     step: Literal[True] | None = None
     tool: str = ""
-    used: dict[str, Count] = {}
+    used: dict[str, Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]] = {}
     repeats: Count = 0
     rule: str | None = None
     at: str | None = None

@@ -115,7 +115,9 @@ def _signer(root: Path, signers: Path, sums: bytes) -> str:
     """Return who signed the sums, and with which key. Raises OSError where that is nobody who may."""
     about = ("-f", os.path.abspath(signers), "-s", str(root / f"{SUMS}.sig"))
     names = os.fsdecode(_ssh_keygen("find-principals", *about)).split("\n")
-    name = next(it for it in names if it[:1] != "!")  # a pattern that names who may not
+    name = next((it for it in names if it and it[0] != "!"), "")  # such a pattern names who may not
+    if not name:
+        raise OSError(0, "nobody there has this key")
     said = _ssh_keygen("verify", _NAMESPACE, *about, f"-I{name}", data=sums)
     return os.fsdecode(said).partition(" signature for ")[2].strip() or name
 

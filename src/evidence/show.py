@@ -135,6 +135,8 @@ def words(event: Event) -> str:
         case Stopped():
             return f"stopped: {event.why}"
         case StopAsked():
+            if event.why == "deadline":
+                return "the deadline of the run passed"
             return f"somebody stopped {event.scope or 'the run'}: {event.why}"
         case Answered():
             said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered"

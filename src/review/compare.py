@@ -27,8 +27,6 @@ from .examples import sample_call
 Calls = Mapping[str, Sequence[Call]]
 """Calls that are known of each tool, to make examples from."""
 
-Kind = Literal["WIDER", "TIGHTER", "EXPOSURE", "NOTE"]
-
 _ORDER: Final = ("allow", "escalate", "deny")
 # what follows from a decision or a failure decides nothing itself
 _NOTES: Final = ("/on_deny", "/on_failure", "/retry", "/approval/timeout_s")
@@ -55,7 +53,7 @@ class Change(Struct):
         example: A question that shows it.
     """
 
-    kind: Kind
+    kind: Literal["WIDER", "TIGHTER", "EXPOSURE", "NOTE"]
     rule: str
     place: str
     words: str
@@ -104,23 +102,22 @@ def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> l
 def _prices(old: Policy, new: Policy) -> list[Change]:
     """Return which tokens cost less, so that a budget of money reaches further, and which cost more."""
     found = []
+    is_held = all("max_cost" in it.limits.limits for it in (old, new))  # else a price bounds nothing
     for model in sorted(old.prices.keys() | new.prices.keys()):
         was, now = old.prices.get(model), new.prices.get(model)
         # a model without a price has no run under such a budget
         if was is None or now is None:
             words = "has a price" if was is None else "has no price"
-            found.append(Change("WIDER" if was is None else "TIGHTER", "loop_budget", _at(model), words))
+            found.append((was is None, model, words))
             continue
         for part, then, today in zip(Price._fields, was, now, strict=True):
             if then != today:
-                kind: Kind = "WIDER" if today < then else "TIGHTER"
-                words = f"{part}: {in_words(today)} instead of {in_words(then)}"
-                found.append(Change(kind, "loop_budget", _at(model), words))
-    return found
-
-
-def _at(model: str) -> str:
-    return join(["prices", model])
+                found.append((today < then, model, f"{part}: {in_words(today)} instead of {in_words(then)}"))
+    rule = "loop_budget" if is_held else ""
+    return [
+        Change(("WIDER" if less else "TIGHTER") if is_held else "NOTE", rule, join(["prices", model]), words)
+        for less, model, words in found
+    ]
 
 
 def gates(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> tuple[Gate, Gate]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
 from ..evidence.project import Project
 from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
-from ..runtime.log.events import Decided, Event, StepEnded
+from ..runtime.log.events import Decided, Event, RunStarted, StepEnded
 from ..runtime.log.journal import Diverged
+from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Verdict
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
 from ..runtime.world.virtual import run_now
+
+G = TypeVar("G", bound=Gate)
 
 
 class _Witness(Gate):
@@ -38,14 +41,23 @@ def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list
         RecordError: The record cannot be read.
     """
     spec = source.run_spec()
-    witness = _Witness(spec.gate)
     lines = recorded_log(folder, name)
     head: Any = lines[0].event
+    witness = _with_recorded_effects(_Witness(spec.gate), head)
     try:
         run_now(make_run(structs.replace(spec, gate=witness), head, None, lines, agrees=_is_same_decision))
     except Diverged as error:
         return spec.gate, witness.asked, str(error)
     return spec.gate, witness.asked, ""
+
+
+def _with_recorded_effects(gate: G, head: RunStarted) -> G:
+    """Return a gate whose tools have the effects of the record: they say which lines there are, and decide nothing."""
+    for offer in head.tools:
+        tool = gate.tools.get(offer.name)
+        if tool is not None and tool.is_foreign:
+            gate.tools[offer.name] = tool.under(tool.places[len(tool.marked) :], offer.effect)
+    return gate
 
 
 class Flip(Struct, frozen=True):
@@ -69,12 +81,14 @@ def what_if(source: RunSource, folder: Path, name: str, policy: Policy) -> Flip 
 
     Raises:
         RecordError: The record cannot be read.
-        PolicyError: The policy does not fit the tools.
+        PolicyError: The policy does not fit the tools, or knows no price of a model.
     """
     spec = source.run_spec()
     lines = recorded_log(folder, name)
     head: Any = lines[0].event
-    other = structs.replace(spec, gate=Gate(policy, spec.gate.tools.values()))
+    check_prices(policy, (model.name for model in spec.models))
+    gate = _with_recorded_effects(Gate(policy, spec.gate.tools.values()), head)
+    other = structs.replace(spec, gate=gate)
     try:
         run_now(make_run(other, head, None, lines, agrees=_is_same_decision))
     except Diverged as error:
@@ -106,8 +120,8 @@ def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
 
 def _is_same_decision(recorded: Event, made: Event) -> bool:
     if isinstance(recorded, StepEnded) and isinstance(made, StepEnded):
-        # the model is told reasons, which may name a limit
-        return structs.replace(recorded, added=made.added) == made
+        # the model is told reasons, which may name a limit, and a cost decides only what it is held against
+        return structs.replace(recorded, added=made.added, cost=made.cost) == made
     return (
         isinstance(recorded, Decided)
         and isinstance(made, Decided)

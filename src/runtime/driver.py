@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 import msgspec
 
 from ..fail.errors import NotRecorded, TachographError
-from .effects import Effect, Wait
+from .effects import AskModel, Effect, Wait
 from .log.addresses import is_in, step_of
 from .log.events import (
     Answered,
@@ -260,6 +260,9 @@ class Driver:
         return pending if self._is_live else None
 
     def _end(self, pending: Pending, outcome: Outcome) -> None:
+        effect = pending.effect
+        if type(effect) is AskModel and getattr(outcome, "fallback", effect.fallback) != effect.fallback:
+            raise Diverged(outcome, None)  # which model was asked is not for the outcome to say
         self._under_way.pop(pending.at, None)
         self.journal.append(outcome)
         self._ready.append((pending.branch, outcome))

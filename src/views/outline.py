@@ -18,6 +18,7 @@ from ..runtime.log.events import (
     Stopped,
     ToolReturned,
 )
+from ..runtime.log.steps import model_words
 from ..runtime.models.types import call_text
 
 Tone = Literal["", "good", "bad", "wait"]
@@ -68,7 +69,7 @@ def _text_of(event: Event) -> str:
     """Return what an event says; the calls of a reply are lines of their own."""
     if not isinstance(event, ModelReplied) or not event.calls or event.problem:
         return words(event)
-    proposed = f"the model proposed {len(event.calls)} call{'' if len(event.calls) == 1 else 's'}"
+    proposed = f"{model_words(event)} proposed {len(event.calls)} call{'' if len(event.calls) == 1 else 's'}"
     return f"{proposed}: {event.text}" if event.text else proposed
 
 

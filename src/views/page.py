@@ -12,6 +12,7 @@ from ..fail.catalog import ENDINGS
 from ..runtime.formats.escape import truncate
 from ..runtime.log.events import Event, RunEnded, RunStarted
 from ..runtime.log.steps import steps_of
+from ..runtime.policy.prices import key_of
 from .markup import Html, document, element, link
 from .outline import Node, outline, tone_of
 
@@ -50,7 +51,11 @@ def _page(name: str, events: Sequence[Event], root: Node, index: str, limit: int
     answer = end.answer if isinstance(end, RunEnded) else None
     facts = {
         "Run": head.run_id,
-        "Model": f"{head.model.provider}:{head.model.name} ({head.model.path})",
+        "Model": f"{key_of(head.model)} ({head.model.path})",
+        **{
+            f"Fallback {number}": f"{key_of(it.name)} ({it.name.path})"
+            for number, it in enumerate(head.fallbacks, 1)
+        },
         "Policy": f"{head.policy.file}, version {head.policy.version}, on_deny: {head.policy.on_deny}",
         "Task": head.task or "none: the run was made from code",
         "Instructions": head.instructions or "none",

@@ -118,8 +118,9 @@ class RunStarted(Made, frozen=True, kw_only=True):
     fallbacks: list[ModelChoice] = []
 
     def model_at(self, fallback: int) -> ModelName:
-        """Return the model that an outcome names by its `fallback`."""
-        return self.fallbacks[fallback - 1].name if 0 < fallback <= len(self.fallbacks) else self.model
+        """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
+        names = dict(enumerate([self.model, *(it.name for it in self.fallbacks)]))
+        return names[fallback]
 
 
 class Decided(Made, frozen=True, kw_only=True):

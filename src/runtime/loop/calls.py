@@ -154,7 +154,9 @@ def _refused(run: RunState, call: Call, decided: Decided, *, executed: bool) -> 
 
 
 async def _invoke(run: RunState, key: str, call: Call) -> _Told:
-    """Execute an allowed call."""
+    """Execute an allowed call, unless the time of the run is up: a hook or a person may have taken it."""
+    if not run.has_time() and (verdict := run.ask_about(key, call)).decision == "deny":
+        return _refused(run, call, run.note_decision(key, verdict), executed=False)
     tool = run.gate.tools[call.name]
     limits, used = run.gate.policy.limits, run.used
     left = limits.limits["max_result_bytes"] - used["result_bytes"]

@@ -117,7 +117,7 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
         )
         effect = AskModel(request, spec.redactor, number)
         outcome, attempts = await with_retries(run, "m", effect, idempotent=True, before=attempts)
-        if type(outcome) is not Failed:
+        if type(outcome) is not Failed or not run.has_time():
             break
     if isinstance(outcome, ModelReplied):
         run.count_reply(number, outcome.usage)

@@ -115,6 +115,11 @@ class RunState:
         self._decisions[prefix] += 1
         return self._decisions[prefix]
 
+    def has_time(self, wait: int = 0) -> bool:
+        """Return whether the time of the run is not up, also after a wait of some nanoseconds."""
+        seconds = (self.driver.now + wait) // _SECOND
+        return self.gate.policy.limits.allows(Need("max_wall_clock_s", seconds, 1))
+
     def ask_gate(self, about: Any, tool: str = "") -> Verdict:
         """Ask the gate about what is no line of the log where it is allowed."""
         self.used["wall_clock_s"] = self.driver.now // _SECOND

@@ -27,7 +27,7 @@ class Fallback:
     """
 
     def __init__(self, models: Iterable[Model | str]) -> None:
-        given = [] if isinstance(models, str) else list(models)
+        given = list(models) if isinstance(models, Iterable) and not isinstance(models, str) else []
         if len(given) < 2 or not all(isinstance(model, str) or callable(model) for model in given):
             raise InputError("a Fallback is of two models or more", remedy="give a list of models")
         self.models: tuple[Model, ...] = tuple(model for it in given for model in models_of(it))

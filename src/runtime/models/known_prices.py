@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
 from ...fail.errors import InputError
-from ..clock import wall_time
+from ..clock import hours_of_today, wall_time
 
 # what a policy calls a price, and what the package does
 _PARTS: Final = {
@@ -19,13 +21,13 @@ _PARTS: Final = {
 def known_price(model: str) -> dict[str, str]:
     """Return the entry of a model in the section `prices` of a policy.
 
-    Where a price depends on the length of a request, it is the dearest one.
+    Where a price depends on the length of a request or on the hour, it is the dearest one.
 
     Args:
         model: The model, as `PROVIDER:MODEL`.
 
     Raises:
-        InputError: The package is not installed, or does not know the model.
+        InputError: The package is not installed, or does not know what tokens of the model cost.
     """
     try:
         from genai_prices import Usage, calc_price
@@ -33,14 +35,23 @@ def known_price(model: str) -> dict[str, str]:
         remedy = "run: pip install 'tachograph[live]'"
         raise InputError("the package 'genai-prices' is not installed", remedy=remedy) from None
     provider, _, name = model.partition(":")
-    try:
-        prices: Any = calc_price(Usage(), model_ref=name, provider_id=provider).model_price
-    except LookupError:
-        remedy = "write its prices by hand, as its provider states them"
-        raise InputError(f"no prices are known of {model!r}", remedy=remedy) from None
-    found = {"dated": wall_time()[:10]}
+    known, found = [], {"dated": wall_time()[:10]}
+    for hour in hours_of_today():
+        with suppress(LookupError):
+            about: Any = {"model_ref": name, "provider_id": provider}
+            known.append(calc_price(Usage(), **about, genai_request_timestamp=hour).model_price)
     for part, field in _PARTS.items():
-        if (price := getattr(prices, field)) is not None:
-            tiers = [tier.price for tier in getattr(price, "tiers", ())]
-            found[part] = f"{max(getattr(price, 'base', price), *tiers, 0):f}"
+        amounts = [amount for prices in known for amount in _amounts(getattr(prices, field))]
+        if amounts:
+            found[part] = f"{max(amounts).quantize(Decimal('0.000001'), ROUND_UP).normalize():f}"
+    if not {"input", "output"} <= found.keys() or any(prices.requests_kcount for prices in known):
+        remedy = "write its prices by hand, as its provider states them"
+        raise InputError(f"no prices are known of {model!r} that are by tokens alone", remedy=remedy)
     return found
+
+
+def _amounts(price: Any) -> list[Decimal]:
+    """Return what a million tokens may cost, for a short request and for longer ones."""
+    if price is None:
+        return []
+    return [getattr(price, "base", price), *(tier.price for tier in getattr(price, "tiers", ()))]

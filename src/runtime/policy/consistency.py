@@ -55,7 +55,7 @@ def check_prices(policy: Policy, models: Iterable[ModelName]) -> None:
     """
     for key in map(key_of, models):
         if "max_cost" in policy.limits.limits and key not in policy.prices:
-            remedy = f"add it; `tachograph policy prices {key}` prints it for known models"
+            remedy = f'add "{key}": {{input: "...", output: "..."}}, dollars for a million tokens'
             raise policy.error("/loop_budget/max_cost", f"prices has no model {key!r}", remedy)
 
 

@@ -14,7 +14,7 @@ Number = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Cost = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})? USD$(?!\n)", examples=["0.50 USD"])]
 TokenPrice = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$(?!\n)", examples=["2.50"])]
 ModelKey = Annotated[
-    str, Meta(pattern=r"^[a-z_]+:[^\s]+$(?!\n)", max_length=250, examples=["openai:gpt-5-mini"])
+    str, Meta(pattern=r"^[a-z0-9_.-]+:[^\s]+$(?!\n)", max_length=250, examples=["openai:gpt-5-mini"])
 ]
 Method = Literal["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"]
 

@@ -21,6 +21,7 @@ def fill_in(value: Any, schema: Any, root: Any = None, *, keeps_null: bool = Tru
         keeps_null: Whether a null that is the default stays, and does not go as what is absent does.
     """
     root = schema if root is None else root
+    found: dict[str, Any] = {}  # of several defaults the first counts
     for part in _conjuncts(schema, root):
         properties, others = part.get("properties", {}), part.get("additionalProperties")
         if isinstance(value, list):
@@ -32,11 +33,13 @@ def fill_in(value: Any, schema: Any, root: Any = None, *, keeps_null: bool = Tru
                     conjunct["default"] for conjunct in _conjuncts(below, root) if "default" in conjunct
                 ]
                 if defaults:
+                    found.setdefault(name, defaults[0])
                     value.setdefault(name, copy.deepcopy(defaults[0]))
-                    if not keeps_null and value[name] is None and defaults[0] is None:
-                        del value[name]
             for name, below in value.items():
                 fill_in(below, properties.get(name, others), root, keeps_null=keeps_null)
+    for name, default in found.items():
+        if not keeps_null and value[name] is None is default:
+            del value[name]
 
 
 def _conjuncts(schema: Any, root: Any) -> Iterator[dict[str, Any]]:

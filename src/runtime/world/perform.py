@@ -122,7 +122,7 @@ class Performer:
             else:
                 output = await self.call(pending.at, model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            return _model_failed(pending.at, error, effect)
+            return _model_failed(pending.at, error, effect, is_told=self.fault(pending.at) is None)
         if not isinstance(output, LLMOutput):
             warn("the model failed: it returned %s and no LLMOutput", type(output).__name__)
         reply = read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
@@ -285,7 +285,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
     return ToolReturned(at=at, result=plain, size=size, met=io.met)
 
 
-def _model_failed(at: str, error: BaseException, effect: AskModel) -> Failed:
+def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: bool) -> Failed:
     if asks_to_end(error) or (isinstance(error, TachographError) and not isinstance(error, ModelError)):
         raise error
     kind = "other"
@@ -296,8 +296,8 @@ def _model_failed(at: str, error: BaseException, effect: AskModel) -> Failed:
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    # the record does not hold what a function of the caller raised
-    warn("the model failed: %s", _said(error, effect.redactor))
+    if is_told:  # the record does not hold what a function of the caller raised
+        warn("the model failed: %s", _said(error, effect.redactor))
     status, said = 0, ""
     if isinstance(error, ModelError):
         status = error.status if type(error.status) is int else 0
