@@ -95,6 +95,24 @@ def test_a_record_is_replaced_only_if_told(project: Path) -> None:
     assert b"second?" in (out / "state.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_where_no_record_can_lie(
+    project: Path, replace: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agent_of(project)
+    monkeypatch.chdir(tmp_path)
+    Path("notes").mkdir()
+    Path("notes/mine.txt").write_text("mine")
+    Path("file").write_text("mine")
+    for out in ("", ".", "..", "notes", "file"):
+        with pytest.raises(OutputError) as refused:
+            tachograph.record(agent, "?", out=out, replace=replace)
+        assert "replace=True" not in str(refused.value)
+    assert Path("notes/mine.txt").read_text() == Path("file").read_text() == "mine"
+    Path("empty").mkdir()
+    assert tachograph.record(agent, "?", out="empty", replace=replace).answer == "done"
+
+
 def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
     out = project / "out"
 

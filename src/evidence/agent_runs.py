@@ -27,7 +27,7 @@ from .folder import partial_of, read_key
 from .record import Listen, record_async
 from .record import record as record_source
 from .record import resume as resume_source
-from .record_files import head_in
+from .record_files import NAMES, head_in
 from .replay import replay as replay_source
 
 T = TypeVar("T")
@@ -116,7 +116,9 @@ def _new_run(agent: Agent, question: str, options: RunOptions, **rest: Any) -> A
 
 def _cleared(out: str | Path, *, replace: bool) -> Path:
     folder = Path(out)
-    if folder.exists() and not replace:
+    if folder.name in ("", ".."):
+        raise OutputError(f"{folder}: is no folder of its own; name one, such as my-run")
+    if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
         raise OutputError(f"{folder}: a record lies here; give `replace=True`, or another folder")
     return folder
 
