@@ -58,7 +58,7 @@ class LoopBudget(Section, frozen=True):
         max_result_bytes: Bytes of all results, as canonical JSON.
         max_attempts: Attempts of tools, each retry counted.
         max_cost: What all replies may cost, such as `0.50 USD`; the section `prices` says what tokens cost.
-        max_wall_clock_s: Seconds since the run began after which no step and no call begins.
+        max_wall_clock_s: Seconds since the run began after which no step, call or further attempt begins.
         overdraft: `deny` refuses the calls of a reply that used up more tokens than were left.
     """
 
