@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
+from tachograph.runtime.log.lines import read_log
 from tests.commands import exit_code
+from tests.hostile import log_of
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -58,6 +61,17 @@ def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> N
     (first, second) = capsys.readouterr().out.splitlines()
     assert first.split()[:2] == ["s/call", "final_answer"]
     assert second.split()[0] == "s/sent_once"
+    log = project / "runs/s/call/state.jsonl"
+    events = [line.event for line in read_log(log.read_bytes())]
+    moved = [structs.replace(it, at="1.mx") if it.at == "1.m1" else it for it in events]
+    # the first is shown up to its damage, the second holds in itself and is no run
+    for damaged, shown in ((log.read_bytes()[:-9], 0), (log_of(moved), 2)):
+        log.write_bytes(damaged)
+        assert exit_code("ls") == 1
+        (told, whole) = capsys.readouterr().out.splitlines()
+        assert told.startswith("s/call") and whole == second
+        assert exit_code("page", "s/call") == shown
+        assert len(capsys.readouterr().err.splitlines()) == bool(shown)
 
 
 def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

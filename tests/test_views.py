@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -133,6 +134,22 @@ def test_a_page_says_what_went_wrong_and_links_to_it(project: Path) -> None:
     found = markup.read(project / "k-n.partial.html")
     assert [href for href in found.links if href in ("#1.c0.d", "#2.c0.d")] == ["#1.c0.d", "#2.c0.d"] * 2
     assert "open" in found.text and "url_allowlist" in found.text
+
+
+def test_what_cannot_be_written_is_named_and_leaves_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_at(project / "runs/k/n", Log().answered())
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for out, disk in (("nowhere/it.html", os.fsync), ("it.html", full)):
+        monkeypatch.setattr(os, "fsync", disk)
+        before = files(project)
+        assert exit_code("page", "k/n", "--out", out) == 1
+        assert capsys.readouterr().err.startswith(f"tachograph: {out}: ")
+        assert files(project) == before
 
 
 @pytest.mark.parametrize("words", [["page", "k/n", "--out", "it"], ["site", "--out", "it"]])

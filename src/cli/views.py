@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .common import count, names_of, project_at, records_at, say
+from ..fail.errors import RecordError
+from .common import FAILED, OK, count, names_of, project_at, records_at, say
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
@@ -17,28 +20,35 @@ if TYPE_CHECKING:
 
 
 @click.command()
-def ls() -> None:
+def ls() -> int:
     """List runs, also those that have not ended: name, ending, failure mode, steps, model."""
     from ..evidence.show import overview
 
-    runs = [(name.removesuffix(".partial"), events) for name, events in _runs_of(project_at(Path()))]
+    runs, code = [(name.removesuffix(".partial"), read) for name, read in _logs_of(project_at(Path()))], OK
     width = max(len(name) for name, _ in runs)
-    for name, events in runs:
-        ending, mode, steps, model = overview(events)
-        say(f"{name:{width}}  {ending:22}  {mode or '-':20}  {count(steps, 'step'):9} {model}")
+    for name, read in runs:
+        try:
+            ending, mode, steps, model = overview(read())
+        except RecordError as error:
+            say(f"{name:{width}}  {error}")
+            code = FAILED
+        else:
+            say(f"{name:{width}}  {ending:22}  {mode or '-':20}  {count(steps, 'step'):9} {model}")
+    return code
 
 
-def _runs_of(project: Project) -> list[tuple[str, list[Event]]]:
-    """Return name and log of each run; the names of those that have not ended end in `.partial`."""
+def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
+    """Return the name of each run and what reads its log; names of those that have not ended end in `.partial`."""
     from ..evidence.folder import partial_of
     from ..evidence.record_files import lines_in, recorded_log
 
+    def recorded(name: str) -> list[Event]:
+        return [line.event for line in recorded_log(project.folder(name), f"runs/{name}")]
+
     is_open = project.open_names()
     names = project.run_names() if is_open else names_of(project, ())
-    logs = [
-        (name, [line.event for line in recorded_log(project.folder(name), f"runs/{name}")]) for name in names
-    ]
-    return logs + [(f"{name}.partial", lines_in(partial_of(project.folder(name)))) for name in is_open]
+    opened = [(f"{name}.partial", partial(lines_in, partial_of(project.folder(name)))) for name in is_open]
+    return [*((name, partial(recorded, name)) for name in names), *opened]
 
 
 @click.command()
@@ -106,7 +116,8 @@ def site(out: Path | None) -> None:
 
     project = project_at(Path())
     # of a run that has not ended, not even the first line may be there
-    runs = [run for run in sorted(_runs_of(project)) if isinstance(next(iter(run[1]), None), RunStarted)]
+    logs = sorted((name, read()) for name, read in _logs_of(project))
+    runs = [run for run in logs if isinstance(next(iter(run[1]), None), RunStarted)]
     folder = out or project.root / "site"
     write_site(folder, site_of(runs))
     say(f"{folder / 'index.html'}: written, with {count(len(runs), 'run')}")

@@ -92,11 +92,15 @@ class Overview(NamedTuple):
 
 
 def overview(events: Sequence[Event]) -> Overview:
-    """Return a log, which may be empty, in short."""
+    """Return a log, which may be empty, in short. Raises RecordError where its lines make no run."""
+    try:
+        steps = len(steps_of(events))
+    except (LookupError, ValueError):  # whole lines at addresses that no run has
+        raise RecordError("the lines make no run", remedy="restore the log from git") from None
     end = events[-1] if events else None
     ending, mode = (end.ending, end.mode) if isinstance(end, RunEnded) else ("open", "")
     model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, RunStarted)]
-    return Overview(ending, mode, len(steps_of(events)), "".join(model))
+    return Overview(ending, mode, steps, "".join(model))
 
 
 def words(event: Event) -> str:

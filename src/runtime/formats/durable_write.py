@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -19,16 +20,22 @@ def write_durably(path: Path, data: bytes, *, replaces: bool = True, mode: int =
         OSError: It cannot be written; FileExistsError where it is there and `replaces` is not set.
     """
     made = path.with_name(f".{path.name}.tmp")
-    fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    with open(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if replaces:
-        os.replace(made, path)
-    else:
-        os.link(made, path)  # unlike a rename it replaces nothing
-        os.unlink(made)
+    try:
+        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replaces:
+            os.replace(made, path)
+        else:
+            os.link(made, path)  # unlike a rename it replaces nothing
+            os.unlink(made)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(made)
+        error.filename, error.filename2 = str(path), None  # and not the one beside it; a full disk names none
+        raise
     sync(path.parent)
 
 
