@@ -16,6 +16,9 @@ stage() { # NAME COMMAND...
   local name="$1" begun=$SECONDS code
   shift
   echo "== $name"
+  # a place of its own for the files of tests: pytest spends a minute on removing those of runs before
+  export PYTEST_DEBUG_TEMPROOT="$place/files of $name"
+  mkdir "$PYTEST_DEBUG_TEMPROOT"
   "$@" 2>&1 < /dev/null | tee "$place/$name.log"
   code=${PIPESTATUS[0]}
   table+="$(printf '%5d s  %-16s exit %d' $((SECONDS - begun)) "$name" "$code")"$'\n'

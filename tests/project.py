@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,11 @@ def turn_of(turn: Any) -> dict[str, Any]:
 
 def scenarios() -> list[dict[str, Any]]:
     """Return all rows of the table."""
+    return deepcopy(_scenarios())
+
+
+@cache  # many files of tests ask for them, and YAML takes its time
+def _scenarios() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for path in sorted((HERE / "scenarios").glob("*.yaml")):
         rows += yaml.safe_load(path.read_text(encoding="utf-8"))
