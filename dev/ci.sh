@@ -17,7 +17,7 @@ stage() { # NAME COMMAND...
   shift
   echo "== $name"
   # a place of its own for the files of tests: pytest spends a minute on removing those of runs before
-  export PYTEST_DEBUG_TEMPROOT="$place/files of $name"
+  export PYTEST_DEBUG_TEMPROOT="$place/files-of-$name"
   mkdir "$PYTEST_DEBUG_TEMPROOT"
   "$@" 2>&1 < /dev/null | tee "$place/$name.log"
   code=${PIPESTATUS[0]}
