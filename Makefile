@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check install -qq
+PIP := $(PY) -m pip --disable-pip-version-check install -qq --no-compile
 RUN := $(PY) -m tachograph
 
 # the first Python that is new enough; PYTHON=... overrides
@@ -13,6 +13,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 # outside test sets: tests that read them are skipped without
 CORPORA := TACHOGRAPH_CORPORA="$${TACHOGRAPH_CORPORA-$(abspath $(wildcard ../shared/corpora))}"
+
+# of tests: more than a machine with two cores has, since some of them wait, and others may keep its cores busy
+WORKERS ?= 4
 
 # SCENARIO=name chooses one of the tasks of a kind
 tasks_of = $(addprefix $(1)/,$(or $(SCENARIO),$(sort $(notdir $(basename $(wildcard tasks/$(1)/*.yaml))))))
@@ -94,7 +97,7 @@ smoke: $(VENV)/.installed ## the table of runs, policies, tasks and runs against
 
 .PHONY: smoke-runtime
 smoke-runtime: $(VENV)/.installed ## the tests of loop, gate and retry
-	@$(PY) -m pytest -q -n 2 -p no:cacheprovider tests/test_scenarios.py tests/properties
+	@$(PY) -m pytest -q -n $(WORKERS) -p no:cacheprovider tests/test_scenarios.py tests/properties
 
 .PHONY: trace-smoke
 trace-smoke: $(VENV)/.installed ## every trace against opentelemetry-proto, its tree and attributes
@@ -153,7 +156,7 @@ lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
 
 .PHONY: test
 test: $(VENV)/.installed ## run the tests
-	@$(CORPORA) $(PY) -m pytest -q -n 2 $(ARGS)
+	@$(CORPORA) $(PY) -m pytest -q -n $(WORKERS) $(ARGS)
 
 .PHONY: ci
 ci: ## all that CI does, in a fresh clone of what is committed

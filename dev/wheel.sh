@@ -9,7 +9,7 @@ git archive HEAD | tar -x -C "$place" --one-top-level=source # building leaves f
 "$home/.venv/bin/python" -m venv "$place/empty"
 # the versions of the lock without its hashes, since the wheel has none
 sed -n 's/^\([a-z][^ ]*==[^ ]*\).*/\1/p' "$home/requirements.lock" > "$place/versions"
-"$place/empty/bin/python" -m pip --disable-pip-version-check install -q -c "$place/versions" "$place"/*.whl
+"$place/empty/bin/python" -m pip --disable-pip-version-check install -q --no-compile -c "$place/versions" "$place"/*.whl
 cd "$place"
 tachograph="$place/empty/bin/tachograph"
 "$tachograph" init "ein Anfang" > /dev/null

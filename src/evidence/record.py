@@ -230,9 +230,8 @@ def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
     names = {
         f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
     }
-    places = (
-        event.at.rpartition(".i") for event in events
-    )  # an outcome stands at the address of its attempt
+    # an outcome stands at the address of its attempt
+    places = (event.at.rpartition(".i") for event in events)
     called = {names[call] for call, _, attempt in places if call and attempt.isdecimal()}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}

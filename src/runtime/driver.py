@@ -282,7 +282,7 @@ class Driver:
         if happened is None:
             raise AssertionError("a branch waits, and nothing can happen")
         self.now, event = max(self.now, happened[0]), self._redacted(happened[1])
-        if type(event) is StopAsked or type(event) is Answered:
+        if isinstance(event, Entered):
             self._entered += type(event) is StopAsked
             at = event.at or f"{self.step}.a{self._entered}"
             self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self.base))
@@ -290,7 +290,7 @@ class Driver:
             return
         pending = self._under_way[event.at]
         t, took = self.now - pending.base, self.now - pending.begun
-        self._end(pending, msgspec.structs.replace(event, t=t, took=took))  # type: ignore[arg-type]
+        self._end(pending, msgspec.structs.replace(event, t=t, took=took))
         if pending.effect.is_once:
             await self._world.sync(self.journal)
 

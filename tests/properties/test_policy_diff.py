@@ -174,7 +174,7 @@ def answer(gate: Gate, question: Question) -> int:
     limits = gate.policy.tool_rules(question.tool).limits.limits
     if question.tool and (not gate.policy.names.allows(question.tool) or 0 in limits.values()):
         return ORDER.index("deny")
-    return ORDER.index(gate.ask(question).decision)
+    return ORDER.index(gate.ask(question, explains=False).decision)
 
 
 def test_what_is_not_told_is_not_wider() -> None:

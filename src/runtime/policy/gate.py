@@ -38,7 +38,8 @@ from .policy import Policy
 from .rules import RULES
 
 GATE_ERROR = "gate_error"
-_ALLOWED = Verdict("allow", "", "", "")  # to whom it is all the same on what it rests
+# for whoever does not read on what an allow rests
+_ALLOWED = Verdict("allow", "", "", "")
 _MET = (Reach, Touch, Withheld, Result)  # by a tool of the run, or its result
 _KINDS = (Call, Step, *_MET)
 

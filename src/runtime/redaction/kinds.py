@@ -46,7 +46,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [it.span(group) for it in found if self.may_be_words or not self._is_name(it[group])]
 
     def _is_name(self, secret: str) -> bool:
-        """Say whether it is a needle, if any, and words and short numbers: that is a name, and no key."""
+        """Return whether all of it behind a needle is words and short numbers: that is a name, and no key."""
         needle = next(filter(secret.lower().startswith, self.needles), "")
         return _WORDS.fullmatch(secret, len(needle)) is not None
 

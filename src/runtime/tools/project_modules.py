@@ -61,7 +61,7 @@ def project_modules(source: bytes, root: Path, package: str = "") -> dict[str, s
     """
     root = root.resolve()
     found: dict[str, str] = {}
-    waiting = list(_names(source, package))
+    waiting = [*_names(source, package)]
     while waiting:
         name = waiting.pop()
         spec = _spec(name)
@@ -83,14 +83,16 @@ def _is_of(path: Path, root: Path) -> bool:
     return path.suffix == ".py" and path.is_relative_to(root) and not _INSTALLED.intersection(path.parts)
 
 
-def _names(source: bytes, package: str) -> Iterator[str]:
-    """Yield the dotted names that a source may import; `from a import b` may be of a or of a.b."""
+@functools.lru_cache(maxsize=128)  # every run of an agent asks, mostly of the same sources
+def _names(source: bytes, package: str) -> tuple[str, ...]:
+    """Return the dotted names that a source may import; `from a import b` may be of a or of a.b."""
     if _is_standard(source):
-        return
+        return ()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return  # its import fails, and says so
+        return ()  # its import fails, and says so
+    found: dict[str, None] = {}
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -107,7 +109,8 @@ def _names(source: bytes, package: str) -> Iterator[str]:
         for name in names:
             parts = name.split(".")
             if parts[0] != _OURS and parts[0] not in sys.stdlib_module_names:
-                yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+                found |= dict.fromkeys(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return tuple(found)
 
 
 def _is_standard(source: bytes) -> bool:

@@ -209,9 +209,8 @@ class _Conditions(Leaf[Any]):
             for pointer, condition in (conditions or {}).items()
         }
         self.allows_all = not self.conditions
-        self._of: defaultdict[str, list[tuple[int, str]]] = defaultdict(
-            list
-        )  # by the first key, with their place
+        # pointers by their first key, each with its place in the order
+        self._of: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for place, pointer in enumerate(self.conditions):
             self._of[_keys(pointer)[0]].append((place, pointer))
 
