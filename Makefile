@@ -88,7 +88,7 @@ verify: $(VENV)/.installed ## check the records in themselves, without running a
 regression: BASE ?= HEAD
 regression: $(VENV)/.installed ## the runs of BASE=commit (default HEAD) against today's code
 	@place="$$(mktemp -d)" && trap 'rm -rf "$$place"' EXIT \
-		&& git archive "$(BASE)" policy tools data tasks runs $$(git ls-tree --name-only "$(BASE)" mcp.lock) | tar -x -C "$$place" \
+		&& git archive "$(BASE)" policy tools data tasks $$(git ls-tree --name-only "$(BASE)" profiles) runs $$(git ls-tree --name-only "$(BASE)" mcp.lock) | tar -x -C "$$place" \
 		&& home="$$PWD" && cd "$$place" && "$$home/$(PY)" -m tachograph check
 
 .PHONY: smoke

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .evidence.agent_runs import replay as replay
     from .evidence.agent_runs import resume as resume
     from .runtime.agent import Agent as Agent
-    from .runtime.agent import RunResult as RunResult
     from .runtime.effects import AskPerson as AskPerson
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from .runtime.models.types import Piece as Piece
     from .runtime.models.types import ToolCall as ToolCall
     from .runtime.policy.policy import Policy as Policy
+    from .runtime.run_result import RunResult as RunResult
     from .runtime.schema.python_types import AnyText as AnyText
     from .runtime.schema.python_types import ReadPath as ReadPath
     from .runtime.schema.python_types import Text as Text
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # imported when they are asked for: the command line starts without what it does not need
 _PLACES = {
     "Agent": "runtime.agent",
-    "RunResult": "runtime.agent",
+    "RunResult": "runtime.run_result",
     "Hooks": "runtime.loop.hooks",
     "mcp": "runtime.mcp.server",
     "LLMInput": "runtime.models.types",

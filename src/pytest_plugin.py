@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .runtime.agent import Agent, RunResult
+    from .runtime.agent import Agent
+    from .runtime.run_result import RunResult
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from .evidence.task_file import TaskFile
 from .fail.errors import InputError, PolicyError, TaskError
-from .runtime.agent import Agent, RunResult
+from .runtime.agent import Agent
 from .runtime.formats import strict_json
 from .runtime.formats.documents import TypedDocument, parse_document
 from .runtime.formats.strict_json import NotJson
@@ -32,6 +32,7 @@ from .runtime.redaction.redactor import scripted_key
 from .runtime.resources.mount_path import parse_path
 from .runtime.resources.url import Malformed, parse_entry, parse_url
 from .runtime.run import head_of, make_run
+from .runtime.run_result import RunResult
 from .runtime.tools.contract import Tool
 from .runtime.tools.identity import call_key
 from .runtime.world.virtual import Virtual, run_now
@@ -186,7 +187,7 @@ def run(
 
     with agent.workspace() as workspace:
         workspace.network = False
-        world = Virtual(agent.models, workspace, answers=answer)
+        world = Virtual(workspace, answers=answer)
         return agent.result_of(run_now(make_run(spec, head, world)))
 
 

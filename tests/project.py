@@ -19,6 +19,11 @@ TOKEN = "ghp_" + "a1B2" * 9
 BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
 PLANTED = (b"someone@mail.test", b"a1B2a1B2a1B2", b"sk-0123456789", b"the text of an exception", b"swallowed")
+# agents that a scenario may start: one that may start others like itself, and one that only reads and gives up soon
+PROFILES: dict[str, dict[str, Any]] = {
+    "helper": {"tools": TOOLS, "agents": ["helper", "reader"], "instructions": "Help."},
+    "reader": {"tools": [*TOOLS], "hooks": ["hooks/words.py"]},
+}
 POLICY: dict[str, Any] = {
     "schema": "policy/v1",
     "tool_registry": {"allowed": [*TOOLS, "absent"], "denied": ["shell"]},
@@ -50,6 +55,16 @@ def merged(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+POLICIES = {
+    "helper": {
+        "tool_registry": {"allowed": [*TOOLS, *PROFILES]},
+        "agents": {"max_depth": 2, "max_children": 9, "max_parallel": 2},
+        "on_deny": "inform",
+    },
+    "reader": {"tool_registry": {"allowed": ["echo", "look"]}, "loop_budget": {"max_iterations": 3}},
+}
+
+
 def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     """Make a project with one task for each scenario."""
     for folder in ("tools", "hooks"):
@@ -59,11 +74,18 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
         path = root / "book" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    for folder in ("policy", "tasks/s"):
+    for folder in ("policy", "tasks/s", "profiles"):
         (root / folder).mkdir(parents=True)
+    for name, profile in PROFILES.items():
+        about = {"schema": "profile/v1", "description": name, "policy": {"file": f"policy/{name}.yaml"}}
+        (root / "profiles" / f"{name}.yaml").write_text(json.dumps(about | profile), encoding="utf-8")
+        policy = json.dumps(merged(POLICY, POLICIES[name]))
+        (root / "policy" / f"{name}.yaml").write_text(policy, encoding="utf-8")
     for scenario in scenarios:
         name = scenario["name"]
         policy, task = merged(POLICY, scenario.get("policy", {})), task_of(scenario)
+        if agents := scenario.get("agents"):
+            policy["tool_registry"]["allowed"] += agents
         (root / "policy" / f"{name}.yaml").write_text(json.dumps(policy), encoding="utf-8")
         (root / "tasks" / "s" / f"{name}.yaml").write_text(json.dumps(task), encoding="utf-8")
     return root
@@ -84,12 +106,18 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "setup": scenario.get("setup", [{"path": "box/a.txt", "text": "in the box"}]),
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},
         "llm": {
-            "stub": {"turns": [turn_of(turn) for turn in scenario["turns"]]},
+            "stub": {
+                "turns": [turn_of(turn) for turn in scenario["turns"]],
+                "agents": {
+                    at: [turn_of(turn) for turn in turns] for at, turns in scenario.get("scripts", {}).items()
+                },
+            },
             "fallback": scenario.get("fallback", []),
         },
         "faults": scenario.get("faults", []),
         "approvals": scenario.get("approvals", []),
         "hooks": scenario.get("hooks", []),
+        "agents": scenario.get("agents", []),
         **{
             key: scenario[key] for key in ("output_schema", "output_retries", "deadline_s") if key in scenario
         },

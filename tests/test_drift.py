@@ -29,7 +29,7 @@ TOKEN = "ghp_k3Qw9ZrT1xVb7NmL5pYd2HsJ8fGc4AeU6oIi"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for folder in ("policy", "tools", "data", "tasks", "runs"):
+    for folder in ("policy", "tools", "data", "tasks", "profiles", "runs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "mcp.lock", tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -62,6 +62,9 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     "private_networks": ({"private_networks": ["10.0.0.0/8"]}, "WIDER", "TIGHTER"),
     "sandbox.mounts": ({"sandbox": {"mounts": {"b": "write"}}}, "WIDER", "TIGHTER"),
     "arg_schema_enforcement": ({"arg_schema_enforcement": "shape"}, "WIDER", "TIGHTER"),
+    "agents.max_depth": ({"agents": {"max_depth": 1}}, "WIDER", "TIGHTER"),
+    "agents.max_children": ({"agents": {"max_children": 1}}, "WIDER", "TIGHTER"),
+    "agents.max_parallel": ({"agents": {"max_parallel": 2}}, "WIDER", "TIGHTER"),
     "loop_budget.max_iterations": ({"loop_budget": {"max_iterations": 6}}, "WIDER", "TIGHTER"),
     "loop_budget.max_tokens": ({"loop_budget": {"max_tokens": 6}}, "WIDER", "TIGHTER"),
     "loop_budget.max_tool_calls": ({"loop_budget": {"max_tool_calls": 6}}, "WIDER", "TIGHTER"),
@@ -273,7 +276,7 @@ def test_the_least_edit_of_what_the_corpora_hold(monkeypatch: pytest.MonkeyPatch
 
 
 def project_of(tmp_path: Path) -> Path:
-    for folder in ("policy", "tools", "data", "tasks", "runs"):
+    for folder in ("policy", "tools", "data", "tasks", "profiles", "runs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "mcp.lock", tmp_path)
     return tmp_path

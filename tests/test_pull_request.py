@@ -134,7 +134,7 @@ CHANGES: dict[str, tuple[Edit, str, str, str, int]] = {
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository of the project, in which a tool imports a helper and a task expects nothing."""
     root = tmp_path_factory.mktemp("recorded")
-    for folder in ("policy", "tools", "data", "tasks", "runs"):
+    for folder in ("policy", "tools", "data", "tasks", "profiles", "runs"):
         shutil.copytree(ROOT / folder, root / folder)
     shutil.copy(ROOT / "mcp.lock", root)
     (root / "counting.py").write_text("def most(number):\n    return number\n")

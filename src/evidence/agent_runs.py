@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from ..fail.errors import OutputError
-from ..runtime.agent import Agent, RunOptions, RunResult, run_in_new_loop
+from ..runtime.agent import Agent, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
@@ -19,6 +19,7 @@ from ..runtime.log.events import Event, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
+from ..runtime.run_result import RunOptions, RunResult
 from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real
 from .check import check as check_source
@@ -64,7 +65,8 @@ class AgentRun:
         self.agent, self._spec, self._began, self._deps = agent, spec, began, deps
         self._leaves, self._started, self.key = leaves, started, key
         self.policy: Policy = agent.policy
-        self.tools: list[Tool] = agent.tools
+        self.policies: Sequence[Policy] = agent.policies
+        self.tools: list[Tool] = agent.all_tools
         self.modules: Mapping[str, Mapping[str, str]] = agent.modules
         self.code: Mapping[str, Mapping[str, str]] = agent.code()
 

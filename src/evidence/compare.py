@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -10,6 +11,8 @@ import msgspec
 
 from ..fail.catalog import Rule
 from ..runtime.log.events import (
+    AgentEnded,
+    AgentStarted,
     Answered,
     Decided,
     Event,
@@ -22,7 +25,7 @@ from ..runtime.log.events import (
     ToolReturned,
     encode,
 )
-from ..runtime.log.steps import steps_of
+from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import PLACEHOLDER
 from .manifest import MANIFEST
@@ -40,6 +43,8 @@ _ASKED: Final = (
     "fallbacks",
     "output_schema",
 )
+# the call that an address belongs to, the innermost one of agents that calls started
+_CALL: Final = re.compile(r"(?:.*/)?[0-9]+\.c[0-9]+")
 _MOST: Final = 80  # characters of a value
 _LEAD: Final = 20  # of these, before the first that differs
 
@@ -96,8 +101,8 @@ class Comparison:
         shows: Callable[[Event], str | None],
     ) -> None:
         self._origin, self._record, self._made, self._moved, self._shows = origin, record, made, moved, shows
-        parts = (event.at.split(".") for event in made)
-        self._reached = {scope for it in parts for scope in accumulate(it, "{}.{}".format)}
+        parts = (re.findall(r"[./]?[^./]+", event.at) for event in made)
+        self._reached = {scope for it in parts for scope in accumulate(it)}
         self._calls = [_calls_of(record), _calls_of(made)]
 
     def differences(self, *, is_cut_off: bool) -> list[Difference]:
@@ -154,19 +159,20 @@ class Comparison:
             return "VERDICT"
         if isinstance(event, ToolReturned | Failed | HookAnswered):
             return "EFFECT"
-        if isinstance(old, RunStarted) and isinstance(new, RunStarted):
-            is_asked = any(getattr(old, field) != getattr(new, field) for field in _ASKED)
+        if isinstance(event, RunStarted | AgentStarted):
+            is_asked = any(getattr(old, field, None) != getattr(new, field, None) for field in _ASKED)
             return "ASKED" if is_asked else "OTHER"
         if isinstance(old, StepEnded) and isinstance(new, StepEnded) and old.added == new.added:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
         if isinstance(event, ModelReplied | StepEnded):
             return "ASKED"
-        return "ENDING" if isinstance(event, RunEnded) else "OTHER"
+        return "ENDING" if isinstance(event, AgentEnded | RunEnded) else "OTHER"
 
     def rests_on(self, kind: str, old: Event | None = None, new: Event | None = None) -> tuple[str, ...]:
         """Return which of the moved inputs concern a difference; all of them where nothing tells."""
         event = old or new
-        call = ".".join(event.at.split(".")[:2]) if event else ""
+        match = _CALL.match(event.at) if event else None
+        call = match[0] if match else ""
         calls = [held.get(call) for held in self._calls]
         tools = {file for files in self._origin.tools.values() for file in files}
         own = {file for it in calls if it for file in self._origin.tools.get(it.name, ())} or tools
@@ -223,7 +229,7 @@ def with_inputs(moved: Mapping[str, str], found: list[Difference]) -> list[Diffe
 
 
 def _calls_of(events: Sequence[Event]) -> dict[str, Call]:
-    return {call.at: call.call for step in steps_of(events) for call in step.calls}
+    return {call.at: call.call for step in all_steps(steps_of(events)) for call in step.calls}
 
 
 def _name(event: Event) -> str:

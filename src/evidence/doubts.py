@@ -11,7 +11,7 @@ from ..runtime.driver import Word
 from ..runtime.effects import Invoke
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event
-from ..runtime.log.steps import CallView, steps_of
+from ..runtime.log.steps import CallView, all_steps, steps_of
 from ..runtime.log.values import Fact
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.leaf import Question, Verdict
@@ -33,7 +33,7 @@ def probed(
         spec: What the run is made with; its redactor has taken in the log.
         workspace: What it may touch.
     """
-    calls = {call.at: call for step in steps_of(record) for call in step.calls}
+    calls = {call.at: call for step in all_steps(steps_of(record)) for call in step.calls}
     words: dict[str, Word] = {}
     for at in places:
         call = calls[at.rpartition(".")[0]]

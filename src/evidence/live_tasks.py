@@ -16,8 +16,7 @@ from ..runtime.log.events import Event, RunEnded, RunStarted
 from ..runtime.log.values import ModelChoice
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.fallback import choice_of
-from ..runtime.models.types import LLMInput, LLMOutput, Model
-from ..runtime.policy.consistency import check_prices
+from ..runtime.models.types import LLMInput, LLMOutput
 from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
@@ -58,14 +57,14 @@ class LiveRun:
         key: bytes | None = None,
     ) -> None:
         self._task, self._approve = task, approve
-        self._models: Sequence[Model] = models
-        self._choices = [choice_of(model) for model in models]
+        choices = [choice_of(model) for model in models]
         if head is not None:
-            self._choices = [ModelChoice(head.model, head.options), *head.fallbacks]
+            choices = [ModelChoice(head.model, head.options), *head.fallbacks]
+        task.live = [*models, *[_nobody] * (len(choices) - len(models))], choices
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
         self._began = wall_ns() if head is None else head.began
         self.key = random_key() if key is None else key
-        known, *fallback = (f"{it.name.provider}:{it.name.name}" for it in self._choices)
+        known, *fallback = (f"{it.name.provider}:{it.name.name}" for it in choices)
         if known not in task.live_models:
             remedy = f"name one of {', '.join(task.live_models)}, or add it"
             raise task.error("/llm/live", f"the task is not for the model {known}", remedy)
@@ -73,6 +72,7 @@ class LiveRun:
             what = f"the run has other fallbacks: {', '.join(fallback) or 'none'}"
             raise task.error("/llm", what, "name them, or record the run anew")
         self.policy: Policy = task.policy
+        self.policies: Sequence[Policy] = task.policies
         self.tools: list[Tool] = task.tools
         self.files: Mapping[str, str] = task.files
         self.modules: Mapping[str, Mapping[str, str]] = task.modules
@@ -93,20 +93,8 @@ class LiveRun:
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
-        spec = self._task.run_spec()
-        check_prices(self.policy, (choice.name for choice in self._choices))
-        words = [spec.instructions] if spec.instructions else []
-        if spec.output is not None:
-            words.append(spec.output.instructions())
         redactor = live_redactor(self.policy, self.key)
-        instructions = "\n\n".join(words)
-        return structs.replace(
-            spec,
-            run_id=self._run_id,
-            models=self._choices,
-            instructions=instructions,
-            redactor=redactor,
-        )
+        return structs.replace(self._task.run_spec(), run_id=self._run_id, redactor=redactor)
 
     def head(self) -> RunStarted:
         """Return its first line."""
@@ -123,7 +111,7 @@ class LiveRun:
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        return Real(self._models, workspace, leaves=True, approve=self._approve)
+        return Real(workspace, leaves=True, approve=self._approve)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive it to its end in an event loop."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
 from ..runtime.formats.escape import code_span, escape_markdown, truncate
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log.events import (
     Decided,
     Event,
@@ -24,7 +25,7 @@ from ..runtime.log.events import (
     Stopped,
     ToolReturned,
 )
-from ..runtime.log.steps import AttemptView, CallView, StepView, model_words, steps_of
+from ..runtime.log.steps import AttemptView, CallView, StepView, all_steps, model_words, steps_of
 from ..runtime.log.values import ModelName
 from ..runtime.models.types import call_text
 from ..runtime.policy.rules.loop_budget import said
@@ -61,7 +62,8 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
     assert isinstance(end, RunEnded)
     steps = steps_of(events) if steps is None else steps
     link = _to_file if head.task else _as_code
-    denials = _denials(steps, link)
+    every = [*all_steps(steps)]
+    denials = _denials(every, link)
     mode = f" Failure mode: `{end.mode}`." if end.mode else ""
     parts = [
         f"# Run {escape_markdown(head.run_id)}",
@@ -81,12 +83,12 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
         "",
         "| step | call | decision | rule | attempts | mode |",
         "|---:|---|---|---|---|---|",
-        *(row for step in steps for row in _rows(step, link)),
+        *(row for step in every for row in _rows(step, link)),
         "",
     ]
     if denials:
         parts += ["## Denials", "", *denials, ""]
-    failures = [line for step in steps for line in _failures(step)]
+    failures = [line for step in every for line in _failures(step)]
     if failures:
         parts += ["## Failures", "", *failures, ""]
     parts += [*_budgets(head, steps), *_diagram(steps), *_provenance(head)]
@@ -94,14 +96,19 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
 
 
 def counts(steps: Sequence[StepView], denials: int | None = None) -> str:
-    """Return in one line how many steps, calls, attempts, retries and denials there are; these may be given."""
-    calls = [call for step in steps for call in step.calls]
+    """Return in one line how many steps, calls, attempts, retries and denials there are; these may be given.
+
+    Those of agents that were started count, and so do these.
+    """
+    every = [*all_steps(steps)]
+    calls = [call for step in every for call in step.calls]
     attempts = sum(len(call.attempts) for call in calls)
     made = sum(bool(call.attempts) for call in calls)
-    denials = len(_denials(steps, _as_code)) if denials is None else denials
+    agents = sum(call.agent is not None for call in calls)
+    denials = len(_denials(every, _as_code)) if denials is None else denials
     return (
-        f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
-        f" · Denials: {denials}"
+        f"Steps: {len(every)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
+        f" · Denials: {denials}" + (f" · Agents: {agents}" if agents else "")
     )
 
 
@@ -127,6 +134,8 @@ def _call_row(step: StepView, call: CallView, link: Link) -> str:
     if call.decided is None:
         return _row(step, text, None, "not reached", mode="")
     without = "none" if call.stopped is None else "stopped"
+    if call.agent is not None:
+        without = f"an agent ({call.agent.ended.ending if call.agent.ended else 'not ended'})"
     results = ", ".join(attempt.result for attempt in call.attempts)
     attempts = f"{len(call.attempts)} ({results})" if call.attempts else without
     verdict = call.verdict
@@ -147,7 +156,7 @@ def _mode_of(step: StepView, call: CallView, verdict: Decided | None) -> str:
     """Return the failure mode of a call; calls of its step that went well have none of it."""
     if verdict is not None and verdict.decision == "deny":
         return step.mode if step.mode == _MODES_OF_DENIALS.get(verdict.rule) else ""
-    if call.attempts and call.status == "ok":
+    if call.is_made and call.status == "ok":
         return classify(Succeeded(recovered=len(call.attempts) > 1), "inform").mode or ""
     return step.mode
 
@@ -165,7 +174,7 @@ def _row(
     verdict = "" if decided is None else f"{decided.decision}, `{decided.rule}`"
     verdict += f", {said}" if said else ""
     rule = "" if decided is None else link(decided.place)
-    return f"| {step.number} | {text} | {verdict} | {rule} | {attempts} | {step.mode if mode is None else mode} |"
+    return f"| {step.at} | {text} | {verdict} | {rule} | {attempts} | {step.mode if mode is None else mode} |"
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
@@ -178,12 +187,13 @@ def _denials(steps: Sequence[StepView], link: Link) -> list[str]:
         for call in step.calls:
             decisions += [(call.decided, "proposal"), (call.again, "proposal"), (call.late, "execution")]
             if call.answered is not None and call.answered.answer != "allow":
-                found.append(f"- Step {step.number}, `approval` (proposal): {_said(call)}.")
+                found.append(f"- Step {step.at}, `approval` (proposal): {_said(call)}.")
         for decided, phase in decisions:
             if decided is not None and decided.decision == "deny":
                 reason = escape_markdown(decided.reason, 400)
-                place = link(decided.place)
-                found.append(f"- Step {step.number}, `{decided.rule}` ({phase}): {reason}. Rule: {place}.")
+                whose = f" of the agent {decided.above} above" if decided.above else ""
+                place = f"{link(decided.place)}{whose}"
+                found.append(f"- Step {step.at}, `{decided.rule}` ({phase}): {reason}. Rule: {place}.")
     return found
 
 
@@ -205,23 +215,29 @@ def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str
     else:
         return ""
     who = code_span(call.call.name, 64) if call is not None else model_words(outcome)
-    return f"- Step {step.number}, {who}, attempt {attempt.number}: {what}."
+    return f"- Step {step.at}, {who}, attempt {attempt.number}: {what}."
 
 
 def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int | str, int | str]]:
     """Return the name of each budget, how much of it was used, and how much the policy allows."""
-    replies = [step.reply for step in steps if step.reply is not None]
-    outcomes = [attempt.outcome for step in steps for call in step.calls for attempt in call.attempts]
-    calls = [call for step in steps for call in step.calls if call.decided is not None]
+    every = [*all_steps(steps)]
+    replies = [step.reply for step in every if step.reply is not None]
+    outcomes = [attempt.outcome for step in every for call in step.calls for attempt in call.attempts]
+    calls = [call for step in every for call in step.calls if call.decided is not None]
     used = {
-        "max_iterations": sum(bool(step.asked) for step in steps),
+        "max_iterations": sum(bool(step.asked) for step in every),
         "max_tokens": sum(reply.usage.input_tokens + reply.usage.output_tokens for reply in replies),
         "max_tool_calls": sum(call.is_allowed for call in calls),
         "max_result_bytes": sum(
             out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None
+        )
+        + sum(
+            len(canonical(agent.result))
+            for call in calls
+            if (agent := call.agent) is not None and agent.ended is not None and call.objection is None
         ),
         "max_attempts": len(outcomes),
-        "max_cost": sum(step.cost for step in steps),
+        "max_cost": sum(step.cost for step in every),
         "max_wall_clock_s": steps[-1].ended // 1_000_000_000 if steps else 0,
     }
     limits = head.policy.limits
@@ -273,10 +289,9 @@ def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[
     # numbered, so that an alias is no word of Mermaid's
     alias = names.setdefault(call.call.name, f"t{len(names) + 1}")
     arrows = [f"    model ->> gate: {step.number} {_word(call.call.name)}"]
-    if call.attempts:
-        arrows.append(
-            f"    gate ->> {alias}: allow, {', '.join(attempt.result for attempt in call.attempts)}"
-        )
+    if call.is_made:
+        results = ", ".join(attempt.result for attempt in call.attempts) or "an agent"
+        arrows.append(f"    gate ->> {alias}: allow, {results}")
     denied = call.verdict
     refused = denied is not None and (denied.decision == "deny" or not call.is_allowed)
     return arrows + ([f"    gate --x model: deny {denied.rule}"] if denied is not None and refused else [])

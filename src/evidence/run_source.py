@@ -27,8 +27,12 @@ class RunSource(Protocol):
         """The policy."""
 
     @property
+    def policies(self) -> Sequence[Policy]:
+        """The policy, and those of all agents that may be started."""
+
+    @property
     def tools(self) -> list[Tool]:
-        """The tools."""
+        """The tools, and those of all agents that may be started."""
 
     @property
     def files(self) -> Mapping[str, str]:

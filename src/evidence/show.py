@@ -10,6 +10,8 @@ from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
 from ..runtime.log.events import (
+    AgentEnded,
+    AgentStarted,
     Answered,
     Decided,
     Event,
@@ -108,6 +110,8 @@ def words(event: Event) -> str:
     match event:
         case RunStarted():
             return f"run {event.run_id} started under {event.policy.file} {event.policy.version}: {event.question}"
+        case AgentStarted():
+            return f"an agent started under {event.policy.file} {event.policy.version}: {event.question}"
         case ModelReplied(problem=problem) if problem:
             return f"the reply of {model_words(event)} cannot be used: {problem}"
         case ModelReplied(answer=str()):
@@ -116,7 +120,8 @@ def words(event: Event) -> str:
             calls = ", ".join(f"{call.name} {call_text(call)}" for call in event.calls)
             return f"{model_words(event)} proposed {calls or 'nothing'}"
         case Decided():
-            return f"{event.decision} by {event.rule}: {event.reason} ({event.place})"
+            whose = f", of the agent {event.above} above" if event.above else ""
+            return f"{event.decision} by {event.rule}: {event.reason} ({event.place}{whose})"
         case ToolStarted():
             return "the tool is about to start"
         case ToolReturned(result=None):
@@ -152,6 +157,8 @@ def words(event: Event) -> str:
             return ", ".join(
                 ["the step ended", *filter(None, [event.mode, in_words(event.cost) if event.cost else ""])]
             )
+        case AgentEnded():
+            return f"the agent ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
         case RunEnded():
             return f"the run ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
     return type(event).__name__

@@ -18,7 +18,7 @@ import msgspec
 from ..fail.errors import NotRecorded
 from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
 from ..runtime.log.events import Event, Failed, ToolReturned
-from ..runtime.log.steps import steps_of
+from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import placeholders
 
@@ -34,7 +34,7 @@ def earlier_effects(record: Sequence[Event]) -> Callable[[str, Call], ToolReturn
     """
     held = {
         attempt.at: (call.call, attempt.outcome)
-        for step in steps_of(record)
+        for step in all_steps(steps_of(record))
         for call in step.calls
         for attempt in call.attempts
     }
@@ -64,7 +64,7 @@ def is_performed_again(
     timed_out = {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
     # what holds a placeholder of a live key cannot be made again
     marked = {event.at for event in record if placeholders(msgspec.to_builtins(event))}
-    calls = {call.at: call.call for step in steps_of(record) for call in step.calls}
+    calls = {call.at: call.call for step in all_steps(steps_of(record)) for call in step.calls}
     not_there: set[str] = set()  # mounts that lack what was written there
 
     def again(at: str, effect: Effect) -> bool:

@@ -1,4 +1,4 @@
-"""What a task file may hold, as types: one scenario, in `tasks/KIND/NAME.yaml`."""
+"""What a task file may hold, as types: one scenario, in `tasks/KIND/NAME.yaml`; and what a profile may."""
 
 from typing import Annotated, Any, Literal
 
@@ -75,9 +75,15 @@ class Turn(Part, frozen=True):
 
 
 class Stub(Part, frozen=True):
-    """The script in the place of a model."""
+    """The script in the place of a model.
+
+    Attributes:
+        turns: Its replies.
+        agents: The scripts of agents, by the address of the call that starts each, such as `2.c0` or `2.c0/1.c1`.
+    """
 
     turns: list[Turn]
+    agents: dict[str, list[Turn]] = {}
 
 
 class Llm(Part, frozen=True):
@@ -106,6 +112,7 @@ class FaultSpec(Part, frozen=True):
         returns: What the tool returns in place of its result.
         delays_ms: How much longer the effect takes.
         cancels: Whether the run is cancelled at the end of the effect.
+        agent: The call that started the agent in which it goes wrong, such as `2.c0`; "" for that of the run.
     """
 
     target: Literal["model", "tool", "io"]
@@ -116,6 +123,7 @@ class FaultSpec(Part, frozen=True):
     returns: dict[str, Any] | None = None
     delays_ms: Count = 0
     cancels: bool = False
+    agent: str = ""
 
 
 class ScriptedAnswer(Part, frozen=True):
@@ -127,6 +135,7 @@ class ScriptedAnswer(Part, frozen=True):
         answer: `allow`, `deny` or `silence`.
         by: Who answers.
         why: Why.
+        agent: As in FaultSpec.
     """
 
     step: Place
@@ -134,6 +143,7 @@ class ScriptedAnswer(Part, frozen=True):
     call: Count = 0
     by: str = ""
     why: str = ""
+    agent: str = ""
 
 
 class Expected(Part, frozen=True):
@@ -165,6 +175,7 @@ class TaskFile(Part, frozen=True):
         policy: The policy.
         tools: The tools, by name; those of an MCP server as `SERVER__TOOL`.
         mcp: The MCP servers, by name; what they offer is in `mcp.lock`.
+        agents: The profiles that it may start, by name, see `agent_file.py`.
         mounts: Folders of the project, by mount.
         setup: What stands in private mounts when the run begins.
         hosts: Folders that answer for hosts.
@@ -187,6 +198,7 @@ class TaskFile(Part, frozen=True):
     llm: Llm
     instructions: str = ""
     mcp: dict[str, McpPlace] = {}
+    agents: list[str] = []
     seed: Count = 0
     clock: Clock = Clock()
     mounts: dict[str, str] = {}
@@ -199,3 +211,28 @@ class TaskFile(Part, frozen=True):
     output_retries: Count = 2
     deadline_s: Annotated[int, Meta(ge=0, le=604_800)] = 0
     expected: Expected = Expected()
+
+
+class ProfileFile(Part, frozen=True):
+    """A profile: an agent that a call may start, in `profiles/NAME.yaml`.
+
+    Attributes:
+        description: What a model reads about it that may start it.
+        policy: Its policy. That of every agent above it holds for it too.
+        tools: Its tools, by name.
+        agents: The profiles that it may start itself.
+        instructions: The system message.
+        hooks: As in a task.
+        output_schema: The JSON Schema that its answer must fit.
+        output_retries: How often its model is asked again for an answer that does not fit.
+    """
+
+    schema: Literal["profile/v1"]
+    description: Annotated[str, Meta(min_length=1)]
+    policy: PolicyPlace
+    tools: list[str] = []
+    agents: list[str] = []
+    instructions: str = ""
+    hooks: list[str] = []
+    output_schema: dict[str, Any] | None = None
+    output_retries: Count = 2

@@ -15,61 +15,59 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from ..fail import errors
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
-from ..runtime.formats.strict_json import digest
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Event, RunStarted
-from ..runtime.loop.hooks import HOOKS, Hooks
+from ..runtime.log.values import ModelChoice
 from ..runtime.loop.state import RunSpec
-from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at, tool_names
+from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
-from ..runtime.policy.consistency import check_mounts, check_names, check_prices
+from ..runtime.models.types import Model
+from ..runtime.policy.consistency import check_mounts, check_redaction
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
-from ..runtime.schema.answer_type import AnswerType
+from ..runtime.tools.agents import with_those_below
 from ..runtime.tools.contract import Tool
-from ..runtime.tools.loader import LoadedTools, load_module, load_tools
-from ..runtime.tools.project_modules import project_modules
+from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual, run_now
+from .agent_file import AgentFile, Profile
 from .expectations import missed_expectations
 from .task_file import TaskFile
 
 T = TypeVar("T")
 
 
-class Task:
+class Task(AgentFile):
     """A task, read from its file.
 
     Attributes:
+        live: Of a live model that answers: the models, and their names and options; None for a script.
         is_scripted: Whether a script answers for the model.
         is_offline: As of RunSource: folders answer for all hosts.
         code: As of RunSource: it has no functions in code.
         key: As of RunSource: that of its placeholders follows from the name of the run.
-        root: The project.
-        file: The path of the file, relative to the project.
-        digest: SHA-256 of its data in canonical JSON.
-        spec: What it says.
         began: When the run begins, in nanoseconds since 1970.
-        models: The script in the place of a model, and of its fallbacks.
     """
 
     is_offline = True
     code: Mapping[str, Mapping[str, str]] = {}
     key = None
+    live: tuple[Sequence[Model], Sequence[ModelChoice]] | None = None
+    spec: TaskFile
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
-        self.root, self._document = root, document
-        self.file, self.digest, self.spec = document.name, document.digest, document.value
+        super().__init__(root, document, {})
         began = _nanoseconds(self.spec.clock.start)
         if began is None:
             raise self.error("/clock/start", "is no time since 1970", 'write "2026-01-01T00:00:00Z"')
@@ -92,11 +90,7 @@ class Task:
         for key in ("approvals", "faults"):
             if not self.is_scripted and getattr(self.spec, key):
                 raise self.error(f"/{key}", "a task for live models cannot have it", "remove it")
-        self.models = [self._script(name) for name in ("script", *self.spec.llm.fallback)]
-
-    def error(self, pointer: str, message: str, remedy: str) -> InputError:
-        """Return an error at the place of a JSON Pointer into the task."""
-        return self._document.error(pointer, message, remedy)
+        self.models_at("")  # refuses a script that is none
 
     @property
     def run_id(self) -> str:
@@ -114,13 +108,27 @@ class Task:
         return self.spec.id.replace("-", "/")
 
     @cached_property
-    def policy(self) -> Policy:
-        """Its policy. Raises InputError."""
-        return Policy.load(self._inside("/policy/file", self.spec.policy.file), name=self.spec.policy.file)
+    def profiles(self) -> dict[str, Profile]:
+        """The profiles that may be started below it, by name. Raises InputError."""
+        found: dict[str, Profile] = {}
+        waiting: list[AgentFile] = [self]
+        while waiting:
+            above = waiting.pop()
+            for n, name in enumerate(above.spec.agents):
+                if name not in found:
+                    found[name] = Profile(name, self, (above, join(["agents", str(n)])))
+                    waiting.append(found[name])
+        return found
+
+    @cached_property
+    def _named(self) -> list[str]:
+        """The names of all tools, its own first."""
+        files = (self, *self.profiles.values())
+        return [*dict.fromkeys(name for file in files for name in file.spec.tools)]
 
     @cached_property
     def loaded(self) -> LoadedTools:
-        """Its tools, and what they import of the project. Raises InputError."""
+        """All tools, and what they import of the project. Raises InputError."""
         offered: dict[str, Tool] = {}
         for name, it in self.spec.mcp.items():
             place = ServerPlace(tuple(it.command), it.url, passed=tuple(it.env), timeout_s=it.timeout_s)
@@ -130,60 +138,56 @@ class Task:
             except InputError as error:
                 raise self.error(join(["mcp", name]), error.message, error.remedy or "") from None
             offered |= {tool.name: tool for tool in server.tools}
-        own = load_tools([name for name in self.spec.tools if name not in offered], self.root)
+        own = load_tools([name for name in self._named if name not in offered], self.root)
         known = offered | {tool.name: tool for tool in own.tools}
-        return LoadedTools([known[name] for name in dict.fromkeys(self.spec.tools)], own.modules)
+        return LoadedTools([known[name] for name in self._named], own.modules)
 
     def share(self, loaded: dict[Any, Any]) -> None:
-        """Take policy and tools from what other tasks of a project have loaded, or add them. Raises InputError."""
-        tools = (*self.spec.tools, *map(repr, self.spec.mcp.items()))
-        for key, name in ((self.spec.policy.file, "policy"), (tools, "loaded")):
-            if key not in loaded:
-                loaded[key] = getattr(self, name)
-            self.__dict__[name] = loaded[key]
+        """Take policies and tools from what other tasks of a project have loaded, or add them. Raises InputError."""
+        self.shared = loaded
+        tools = (*self._named, *map(repr, self.spec.mcp.items()))
+        if tools not in loaded:
+            loaded[tools] = self.loaded
+        self.__dict__["loaded"] = loaded[tools]
 
     @property
     def tools(self) -> list[Tool]:
-        """Its tools. Raises ToolError."""
-        return self.loaded.tools
+        """Its tools, and those of all agents that may be started below it. Raises InputError."""
+        return with_those_below(self.tools_of(self))
+
+    def tools_of(self, file: AgentFile) -> list[Tool]:
+        """Return the tools of one of its agents, with those that start agents. Raises InputError."""
+        known = {tool.name: tool for tool in self.loaded.tools}
+        names = [*dict.fromkeys(file.spec.agents)]
+        for n, name in enumerate(names):
+            if name in known:
+                raise file.error(join(["agents", str(n)]), f"{name!r} is a tool too", "rename the profile")
+        own = [known[name] for name in dict.fromkeys(file.spec.tools)]
+        return own + [self.profiles[name].tool for name in names]
+
+    def models_at(self, place: str) -> tuple[Sequence[Model], Sequence[ModelChoice], bool]:
+        """Return the models of the agent at a place, their names and options, and whether they are live."""
+        if self.live is not None:
+            return *self.live, True
+        scripts = [self._script(name, place) for name in ("script", *self.spec.llm.fallback)]
+        return scripts, [choice_of(script) for script in scripts], False
+
+    @property
+    def policies(self) -> Sequence[Policy]:
+        """Its policy, and those of the profiles."""
+        return [self.policy, *(profile.policy for profile in self.profiles.values())]
 
     @property
     def modules(self) -> Mapping[str, Mapping[str, str]]:
         """By tool, path and digest of each module of the project that it imports."""
         return self.loaded.modules
 
-    @cached_property
-    def _output(self) -> AnswerType | None:
-        try:
-            return None if self.spec.output_schema is None else AnswerType(self.spec.output_schema)
-        except InputError as error:
-            raise self.error("/output_schema", error.message, "write the JSON Schema of an object") from None
-
-    @cached_property
-    def _hooks(self) -> dict[str, tuple[Hooks, dict[str, str]]]:
-        """By file, its hooks, and path and digest of what they were read from. Raises ToolError."""
-        found = {}
-        for n, file in enumerate(self.spec.hooks):
-            self._inside(f"/hooks/{n}", file)
-            module, source = load_module(file, self.root)
-            known = {name: getattr(module, name) for name in Hooks.__struct_fields__ if hasattr(module, name)}
-            if not known:
-                raise self.error(f"/hooks/{n}", "the module has no hook", f"define one of {', '.join(HOOKS)}")
-            found[file] = (
-                Hooks(Path(file).stem, **known),
-                {
-                    file: digest(source),
-                    **project_modules(source, self.root),
-                },
-            )
-        return found
-
     @property
     def files(self) -> Mapping[str, str]:
-        """Path and digest of its file and of its hooks."""
-        files = {self.file: self.digest}
-        for _, sources in self._hooks.values():
-            files |= sources
+        """Path and digest of its file and of its hooks, and of the profiles with their policies."""
+        files = {**super().files}
+        for profile in self.profiles.values():
+            files |= {**profile.files, **dict(profile.policy.files)}
         return files
 
     @property
@@ -197,26 +201,22 @@ class Task:
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        check_names(self.policy, tool_names(self.root))
-        choices = [choice_of(model) for model in self.models]
-        if self.is_scripted:
-            check_prices(self.policy, (choice.name for choice in choices))
-        gate = Gate(self.policy, self.tools)
-        hooks = [hooks for hooks, _ in self._hooks.values()]
-        return RunSpec(
-            self.run_id,
-            self.spec.question,
-            gate,
-            tuple(tool.offer() for tool in gate.tools.values()),
-            choices,
-            self.spec.instructions,
-            self.spec.seed,
-            hooks=hooks,
-            output=self._output,
-            output_retries=self.spec.output_retries,
+        for profile in self.profiles.values():
+            check_redaction(self.policy, profile.policy)
+        models, choices, is_live = self.models_at("")
+        spec = self.made_with(self._gates, models, choices, is_live=is_live)
+        return structs.replace(
+            spec,
+            run_id=self.run_id,
+            question=self.spec.question,
+            seed=self.spec.seed,
             redactor=self.policy.redactor({}, scripted_key(self.run_id)),
             deadline_s=self.spec.deadline_s,
         )
+
+    @cached_property
+    def _gates(self) -> tuple[Gate, Gate | None]:
+        return self.gates(self.tools_of(self))
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch; `on_read` is told path and SHA-256 of each document that is read."""
@@ -225,13 +225,11 @@ class Task:
         for name, mode in self.policy.mounts.modes.items():
             source = self.spec.mounts.get(name)
             if source is not None:
-                mounts[name] = Mount(mode, self._inside(f"/mounts/{name}", source), source)
+                mounts[name] = Mount(mode, self.inside(f"/mounts/{name}", source), source)
             elif mode == "write":
                 mounts[name] = Mount(mode)
         hosts = {
-            name: Host(
-                self._inside(join(["hosts", name, "folder"]), host.folder), host.folder, host.redirects
-            )
+            name: Host(self.inside(join(["hosts", name, "folder"]), host.folder), host.folder, host.redirects)
             for name, host in self.spec.hosts.items()
         }
         guarded = {f"policy {path.name}": path for path in self.policy.paths}
@@ -257,7 +255,7 @@ class Task:
 
     def world(self, workspace: Workspace) -> Virtual:
         """Return the scripted world of its run."""
-        return Virtual(self.models, workspace, self.fault, answers=self.answer)
+        return Virtual(workspace, self.fault, answers=self.answer)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive its run to the end, without an event loop."""
@@ -270,14 +268,15 @@ class Task:
     def answer(self, at: str) -> Answered | None:
         """Return a person's answer to the question at an address."""
         for item in self.spec.approvals:
-            if at == f"{item.step}.c{item.call}.p":
+            if at == f"{_place(item.agent)}{item.step}.c{item.call}.p":
                 return Answered(at=at, answer=item.answer, by=item.by, why=item.why)
         return None
 
     def fault(self, at: str) -> Fault | None:
         """Return what happens in place of an effect, by its address."""
         for fault in self.spec.faults:
-            attempts = f"{fault.step}.m" if fault.target == "model" else f"{fault.step}.c{fault.call}.i"
+            step = f"{_place(fault.agent)}{fault.step}"
+            attempts = f"{step}.m" if fault.target == "model" else f"{step}.c{fault.call}.i"
             number = at.removeprefix(attempts)
             if number != at and number.isdecimal() and fault.attempt in (None, int(number)):
                 error = None if fault.raises is None else _exception(fault.raises)
@@ -285,9 +284,13 @@ class Task:
                 return Fault(error, fault.target == "io", fault.returns, delay, fault.cancels)
         return None
 
-    def _script(self, name: str) -> Script:
+    def _script(self, name: str, place: str) -> Script:
+        stub, where = self.spec.llm.stub, "/llm/stub/turns"
+        said = stub.turns if stub is not None else []
+        if place and stub is not None:
+            said, where = stub.agents.get(place[:-1], []), join(["llm", "stub", "agents", place[:-1]])
         turns: list[dict[str, Any]] = []
-        for turn in self.spec.llm.stub.turns if self.spec.llm.stub is not None else ():
+        for turn in said:
             turns.append(
                 {key: value for key, value in msgspec.to_builtins(turn).items() if value is not None}
             )
@@ -295,13 +298,12 @@ class Task:
                 {key: value for key, value in call.items() if value is not None}
                 for call in turns[-1]["calls"]
             ]
-        return Script(turns, lambda pointer, *words: self.error(f"/llm/stub/turns{pointer}", *words), name)
+        return Script(turns, lambda pointer, *words: self.error(f"{where}{pointer}", *words), name)
 
-    def _inside(self, pointer: str, path: str) -> Path:
-        """Return a path of the project. Raises TaskError for one that leads out of it."""
-        if "\0" in path or not (self.root / path).resolve().is_relative_to(self.root):
-            raise self.error(pointer, "leads out of the project", "name a path inside")
-        return self.root / path
+
+def _place(call: str) -> str:
+    """Return the place of the agent that a call started; "" for none, which is that of the run."""
+    return f"{call}/" if call else ""
 
 
 def _exception(name: str) -> Exception | None:

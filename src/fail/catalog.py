@@ -26,6 +26,7 @@ class Rule(StrEnum):
     CYCLE_DETECTION = "cycle_detection"
     TOOL_LIMITS = "tool_limits"
     LOOP_BUDGET = "loop_budget"
+    AGENTS = "agents"
     APPROVAL = "approval"
     HOOK = "hook"
     GATE_ERROR = "gate_error"
@@ -205,6 +206,7 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.RESOURCES): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.AGENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),

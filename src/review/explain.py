@@ -16,7 +16,7 @@ from ..runtime.policy.leaf import Question
 from ..runtime.policy.policy import Policy
 from .compare import wider
 from .edit import least_edit
-from .replays import questions_of
+from .replays import asked_in
 from .words import for_tools, question_words
 
 
@@ -28,11 +28,13 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     Raises:
         RecordError: The record cannot be read.
     """
-    gate, questions, diverged = questions_of(source, folder, name)
+    asked, diverged = asked_in(source, folder, name)
     found: list[str] = []
-    for question in questions:
+    for gate, question in asked:
         call, verdict = question.about, gate.ask(question)
         if isinstance(call, Call):
+            if question.used.get("depth") and verdict.decision == "allow":
+                continue  # a policy above the agent, which only narrows what its own allows
             what = f"{call.id} {call.name} {call_text(call)}"
         elif verdict.decision == "deny":  # what a tool met, its result, or another step
             what = question_words(structs.replace(question, used={}))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
 from ..evidence.project import Project
 from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
-from ..runtime.log.events import Decided, Event, RunStarted, StepEnded
+from ..runtime.log.events import AgentStarted, Decided, Event, RunStarted, StepEnded
 from ..runtime.log.journal import Diverged
+from ..runtime.log.lines import Line
+from ..runtime.loop.state import RunSpec
 from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Verdict
@@ -19,41 +21,70 @@ from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
 from ..runtime.world.virtual import run_now
 
-G = TypeVar("G", bound=Gate)
+Asked = tuple[Gate, Question]
+"""A gate, and what it was asked."""
 
 
 class _Witness(Gate):
     """A gate that keeps what it is asked."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, asked: list[Asked]) -> None:
         super().__init__(gate.policy, gate.tools.values(), gate.rules)
-        self.asked: list[Question] = []
+        self._gate, self._kept = gate, asked
 
     def ask(self, question: Question, *, explains: bool = True) -> Verdict:
-        self.asked.append(structs.replace(question, used=dict(question.used)))
+        self._kept.append((self._gate, structs.replace(question, used=dict(question.used))))
         return super().ask(question, explains=explains)
 
 
+def asked_in(source: RunSource, folder: Path, name: str) -> tuple[list[Asked], str]:
+    """Return what the gates of a recorded run are asked, and why the rest is not known; "" where there is none.
+
+    Raises:
+        RecordError: The record cannot be read.
+    """
+    asked: list[Asked] = []
+    spec, lines = source.run_spec(), recorded_log(folder, name)
+    spec = _with_gates(spec, lines[0].event, lambda gate: _Witness(gate, asked))
+    try:
+        run_now(make_run(spec, _head(lines), None, lines, agrees=_is_same_decision))
+    except Diverged as error:
+        return asked, str(error)
+    return asked, ""
+
+
 def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list[Question], str]:
-    """Return the gate of a recorded run, what it is asked, and why the rest is not known; "" where there is none.
+    """Return the gate of a recorded run with what is asked of its policy, and why the rest is not known.
 
     Raises:
         RecordError: The record cannot be read.
     """
     spec = source.run_spec()
-    lines = recorded_log(folder, name)
-    head: Any = lines[0].event
-    witness = _with_recorded_effects(_Witness(spec.gate), head)
-    try:
-        run_now(make_run(structs.replace(spec, gate=witness), head, None, lines, agrees=_is_same_decision))
-    except Diverged as error:
-        return spec.gate, witness.asked, str(error)
-    return spec.gate, witness.asked, ""
+    asked, diverged = asked_in(source, folder, name)
+    policy = spec.gate.policy
+    return spec.gate_below or spec.gate, [it for gate, it in asked if gate.policy is policy], diverged
 
 
-def _with_recorded_effects(gate: G, head: RunStarted) -> G:
+def _head(lines: Sequence[Line]) -> RunStarted:
+    head = lines[0].event
+    assert isinstance(head, RunStarted)
+    return head
+
+
+def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> RunSpec:
+    """Return a run whose agents have other gates, also those that it starts."""
+
+    def changed(spec: RunSpec) -> RunSpec:
+        gate = _with_recorded_effects(other(spec.gate), head)
+        below = None if spec.gate_below is None else _with_recorded_effects(other(spec.gate_below), head)
+        return structs.replace(spec, gate=gate, gate_below=below, each=changed)
+
+    return changed(spec)
+
+
+def _with_recorded_effects(gate: Gate, head: Event) -> Gate:
     """Return a gate whose tools have the effects of the record: they say which lines there are, and decide nothing."""
-    for offer in head.tools:
+    for offer in getattr(head, "tools", ()):
         tool = gate.tools.get(offer.name)
         if tool is not None and tool.is_foreign:
             gate.tools[offer.name] = tool.under(tool.places[len(tool.marked) :], offer.effect)
@@ -74,23 +105,42 @@ class Flip(Struct, frozen=True):
     made: Event | None
 
 
-def what_if(source: RunSource, folder: Path, name: str, policy: Policy) -> Flip | None:
+def what_if(
+    source: RunSource, folder: Path, name: str, policy: Policy, of: Policy | None = None
+) -> Flip | None:
     """Replay a recorded run under another policy, and return the first decision that differs, if any.
 
     Entries and reasons may be others, as long as the decision and its rule are the same.
+
+    Args:
+        source: What the run is made from.
+        folder: Its folder.
+        name: What messages call it.
+        policy: The policy.
+        of: The policy in whose place it stands; that of the run unless given.
 
     Raises:
         RecordError: The record cannot be read.
         PolicyError: The policy does not fit the tools, or knows no price of a model.
     """
-    spec = source.run_spec()
-    lines = recorded_log(folder, name)
-    head: Any = lines[0].event
+    spec, lines = source.run_spec(), recorded_log(folder, name)
     check_prices(policy, (model.name for model in spec.models))
-    gate = _with_recorded_effects(Gate(policy, spec.gate.tools.values()), head)
-    other = structs.replace(spec, gate=gate)
+    old = source.policy if of is None else of
+
+    def other(gate: Gate) -> Gate:
+        is_old = gate.policy.version == old.version or gate.policy.file == policy.file
+        return Gate(policy, gate.tools.values()) if is_old else gate
+
     try:
-        run_now(make_run(other, head, None, lines, agrees=_is_same_decision))
+        run_now(
+            make_run(
+                _with_gates(spec, lines[0].event, other),
+                _head(lines),
+                None,
+                lines,
+                agrees=_is_same_decision,
+            )
+        )
     except Diverged as error:
         return Flip(name, error.recorded, error.made)
     return None
@@ -99,7 +149,8 @@ def what_if(source: RunSource, folder: Path, name: str, policy: Policy) -> Flip 
 def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
     """Return the runs that go another way under a new policy, and how many were made again.
 
-    Those of the old policy are, by its file or its version. Nothing is performed; tools and hooks are imported.
+    Those with an agent under the old policy are, by its file or its version. Nothing is performed; tools and hooks are
+    imported.
 
     Raises:
         InputError: A task or a record cannot be read.
@@ -109,16 +160,19 @@ def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
         if project.is_from_code(name):
             continue
         source = project.source_of(name)
-        if source.policy.file not in (old.file, new.file) and source.policy.version != old.version:
+        its = [it for it in source.policies if it.file in (old.file, new.file) or it.version == old.version]
+        if not its:
             continue
         number += 1
-        flip = what_if(source, project.folder(name), f"runs/{name}", new)
+        flip = what_if(source, project.folder(name), f"runs/{name}", new, its[0])
         if flip is not None:
             found.append(flip)
     return found, number
 
 
 def _is_same_decision(recorded: Event, made: Event) -> bool:
+    if isinstance(recorded, AgentStarted) and isinstance(made, AgentStarted):
+        return structs.replace(recorded, policy=made.policy) == made
     if isinstance(recorded, StepEnded) and isinstance(made, StepEnded):
         # the model is told reasons, which may name a limit, and a cost decides only what it is held against
         return structs.replace(recorded, added=made.added, cost=made.cost) == made

@@ -21,7 +21,7 @@ from .edit import least_edit, with_leaf
 _EMPTIED: Final = (
     "/tool_registry/allowed", "/url_allowlist", "/private_networks", "/sandbox/mounts", "/redact/reveal_to",
     "/loop_budget/max_iterations", "/loop_budget/max_tokens", "/loop_budget/max_tool_calls",
-    "/loop_budget/max_result_bytes", "/cycle_detection/max_repeats",
+    "/loop_budget/max_result_bytes", "/cycle_detection/max_repeats", "/agents/max_depth", "/agents/max_children",
 )  # fmt: skip
 _EMPTIED_OF_TOOLS: Final = ("urls", "methods", "mounts")
 

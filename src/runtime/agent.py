@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
-from msgspec import Struct
+from msgspec import structs
 
 from ..fail.errors import InputError, ToolError
 from .clock import environment, random_hex, random_key, wall_ns
@@ -18,13 +18,15 @@ from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
 from .mcp.server import McpServer
 from .models.fallback import Fallback, choice_of, models_of
-from .models.types import Message, Model, Piece, clean_text, read_history
-from .policy.consistency import check_mounts, check_prices
+from .models.types import Model, Piece, clean_text, read_history
+from .policy.consistency import check_mounts, check_prices, check_redaction
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
+from .run_result import RunOptions, RunResult
 from .schema.answer_type import AnswerType
+from .tools.agents import agent_tool, with_those_below
 from .tools.contract import Tool
 from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
@@ -33,55 +35,6 @@ from .world.people import Approve
 from .world.real import Real
 
 T = TypeVar("T")
-
-
-class RunResult(Struct, frozen=True):
-    """What a run came to.
-
-    Attributes:
-        run_id: Its name.
-        ending: Why it ended, see `fail/catalog.py`.
-        answer: The final answer, None where the run ended without one.
-        mode: The failure mode; "" where nothing failed.
-        steps: How many steps it took.
-        messages: What the model saw and said; `history` of a further run goes on from them.
-        events: Its log.
-        output_type: The type of the answer; None where any text is one.
-    """
-
-    run_id: str
-    ending: str
-    answer: str | None
-    mode: str
-    steps: int
-    messages: list[Message]
-    events: list[Event]
-    output_type: AnswerType | None = None
-
-    @property
-    def output(self) -> Any:
-        """The answer as a value of its type; None without an answer or a type.
-
-        Raises:
-            AnswerMismatch: Code of the type refuses what fits its schema.
-        """
-        return None if self.output_type is None or self.answer is None else self.output_type.read(self.answer)
-
-
-class RunOptions(TypedDict, total=False):
-    """What a single run is made with.
-
-    Attributes:
-        seed: Of the jitter of waits.
-        history: Messages of an earlier run, which this one goes on from.
-        deps: The caller's own object, in place of the agent's.
-        deadline_s: Whole seconds after which the run is stopped; never unless given.
-    """
-
-    seed: int
-    history: Sequence[Message]
-    deps: Any
-    deadline_s: int
 
 
 class Agent:
@@ -153,11 +106,71 @@ class Agent:
         names = [tool.name for tool in self.tools]
         for name in {name for name in names if names.count(name) > 1}:
             raise ToolError(f"two tools are called {name!r}", remedy="give one of them another name")
+        self.all_tools = with_those_below(self.tools)
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
         self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
-        check_prices(policy, (choice_of(model).name for model in self.models))
-        Gate(policy, self.tools)  # refuses here, and not at the first run, what cannot decide a call
+        self._below = [it.agent for it in self.all_tools if isinstance(it.agent, Agent)]
+        for agent in self._below:
+            self._check_below(agent)
+            self.modules = agent.modules | self.modules
+        check_prices(policy, (choice_of(model).name for it in (self, *self._below) for model in it.models))
+        # these refuse here, and not at the first run, what cannot decide a call
+        self._gate = Gate(policy, self.tools)
+        self._gate_below = Gate(policy, self.all_tools) if self._below else None
+
+    def _check_below(self, agent: Agent) -> None:
+        """Refuse an agent that has what is of the whole run, and is another one there."""
+        check_redaction(self.policy, agent.policy)
+        for what, is_other in (
+            ("mounts", not agent._mounts.items() <= self._mounts.items()),
+            ("hosts", not agent._hosts.items() <= self._hosts.items()),
+            ("approve", agent.approve not in (None, self.approve)),
+            ("deps", agent._deps is not None and agent._deps is not self._deps),
+        ):
+            if is_other:
+                raise InputError(
+                    f"an agent that it may start has other {what}", remedy=f"give the same {what} to both"
+                )
+
+    @property
+    def policies(self) -> list[Policy]:
+        """Its policy, and those of all agents that it may start."""
+        return [self.policy, *(agent.policy for agent in self._below)]
+
+    def as_tool(self, name: str, description: str) -> Tool:
+        """Return a tool whose calls start this agent, in the same run and the same record.
+
+        It acts under its own policy and under those of all agents above it. Its mounts, hosts, people and `deps` are
+        those of the run.
+
+        Args:
+            name: The name of the tool.
+            description: What a model reads about it.
+
+        Raises:
+            ToolError: The name is none of a tool.
+        """
+        return agent_tool(name, description, self)
+
+    def start(self, place: str) -> RunSpec:
+        """Return what the agent is made with where a call starts it."""
+        return self._spec("", "")
+
+    def _spec(self, question: str, run_id: str) -> RunSpec:
+        return RunSpec(
+            run_id,
+            question,
+            self._gate,
+            tuple(tool.offer() for tool in self._gate.tools.values()),
+            [choice_of(model) for model in self.models],
+            self.instructions,
+            hooks=self.hooks,
+            output=self._output,
+            output_retries=self._output_retries,
+            gate_below=self._gate_below,
+            ask=self.models,
+        )
 
     def code(self) -> dict[str, dict[str, str]]:
         """Return path and SHA-256 of the modules of the project that its functions stand in, and of what they import.
@@ -165,9 +178,11 @@ class Agent:
         Returns:
             By the name of the tool; under "" those of model and hooks.
         """
-        found = {tool.name: modules_behind(tool.run, self._root) for tool in self.tools if not tool.digest}
-        asked = [getattr(hooks, point) for hooks in self.hooks for point in HOOKS]
-        for function in (*self.models, *filter(None, asked)):
+        own = [tool for tool in self.all_tools if not tool.digest and tool.agent is None]
+        found = {tool.name: modules_behind(tool.run, self._root) for tool in own}
+        agents = (self, *self._below)
+        asked = [getattr(hooks, point) for agent in agents for hooks in agent.hooks for point in HOOKS]
+        for function in (*(model for agent in agents for model in agent.models), *filter(None, asked)):
             found[""] = found.get("", {}) | modules_behind(function, self._root)
         return found
 
@@ -199,21 +214,12 @@ class Agent:
         for what, text in (("question", question), ("instructions", self.instructions)):
             if clean_text(text) != text:
                 raise InputError(f"the {what} holds half of a character", remedy="give whole text")
-        gate = Gate(self.policy, self.tools)
-        return RunSpec(
-            run_id,
-            question,
-            gate,
-            tuple(tool.offer() for tool in gate.tools.values()),
-            [choice_of(model) for model in self.models],
-            self.instructions,
-            options.get("seed", 0),
-            read_history(options.get("history", ())),
-            self.hooks,
-            self._output,
-            self._output_retries,
-            live_redactor(self.policy, key or random_key()),
-            deadline_s,
+        return structs.replace(
+            self._spec(question, run_id),
+            seed=options.get("seed", 0),
+            history=read_history(options.get("history", ())),
+            redactor=live_redactor(self.policy, key or random_key()),
+            deadline_s=deadline_s,
         )
 
     def workspace(
@@ -317,7 +323,7 @@ class Agent:
 
     def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
         """Return the world of a run; `leaves` as of Real."""
-        return Real(self.models, workspace, leaves=leaves, approve=self.approve)
+        return Real(workspace, leaves=leaves, approve=self.approve)
 
     def result_of(self, made: RunMade) -> RunResult:
         """Return what a run came to."""

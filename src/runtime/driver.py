@@ -25,7 +25,7 @@ import msgspec
 
 from ..fail.errors import NotRecorded, TachographError
 from .effects import AskModel, Effect, Wait
-from .log.addresses import is_in, step_of
+from .log.addresses import is_in, place_of, step_of
 from .log.events import (
     Answered,
     Entered,
@@ -45,6 +45,7 @@ from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 _MAX_WORDS: Final = 500  # characters that a person's name and reason may have
 
 
@@ -160,8 +161,8 @@ class Driver:
     ) -> None:
         self.journal = journal
         self.now = 0  # nanoseconds since the beginning of the run, at the last thing that happened
-        self.base = 0  # the same, at the beginning of the step
-        self.step = 0
+        # the step of each agent at work, by its place, and when it began
+        self._steps: dict[str, tuple[str, int]] = {"": ("0", 0)}
         self._world, self._settled, self._again = world, settled or {}, again
         self._record, self._redactor = record, redactor
         self._schedule = deque(event for event in record or () if isinstance(event, Outcome | Entered))
@@ -177,9 +178,15 @@ class Driver:
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
 
-    def begin_step(self, number: int) -> None:
-        """Note that a step begins."""
-        self.step, self.base, self._entered = number, self.now, 0
+    def begin_step(self, place: str, number: int) -> None:
+        """Note that an agent begins a step."""
+        self._steps[place] = f"{place}{number}", self.now
+        if not place:
+            self._entered = 0
+
+    def end_agent(self, place: str) -> None:
+        """Note that an agent that a call started is at work no more."""
+        del self._steps[place]
 
     @types.coroutine
     def perform(self, at: str, effect: Effect) -> Generator[tuple[str, Effect], Any, Any]:
@@ -187,9 +194,19 @@ class Driver:
         outcome = yield at, effect
         return outcome
 
-    async def together(self, coroutines: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Let some coroutines go on side by side, and return their results in the same order."""
-        return [await branch for branch in [self._spawn(coroutine) for coroutine in coroutines]]
+    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]], at_once: int) -> list[T]:
+        """Let some coroutines go on side by side, so many at once, and return their results in the same order."""
+        waiting = deque(enumerate(jobs))
+        results: dict[int, T] = {}
+
+        async def work() -> None:
+            while waiting:
+                number, job = waiting.popleft()
+                results[number] = await job()
+
+        for branch in [self._spawn(work()) for _ in jobs[:at_once]]:
+            await branch
+        return [results[number] for number in range(len(jobs))]
 
     def stop_of(self, at: str) -> str | None:
         """Return why an address was stopped, None if it was not."""
@@ -250,7 +267,7 @@ class Driver:
     def _begin(self, branch: Branch, at: str, effect: Effect) -> Pending | None:
         self._begun += 1
         begun = self._world.clock(self.now) if self._is_live and self._world is not None else self.now
-        pending = Pending(at, effect, self.base, begun, self._begun, branch)
+        pending = Pending(at, effect, self._base(at), begun, self._begun, branch)
         if (why := self.stop_of(at)) is not None:
             self._end(pending, Stopped(at=at, t=self.now - pending.base, why=why))
             return None
@@ -284,8 +301,8 @@ class Driver:
         self.now, event = max(self.now, happened[0]), self._redacted(happened[1])
         if isinstance(event, Entered):
             self._entered += type(event) is StopAsked
-            at = event.at or f"{self.step}.a{self._entered}"
-            self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self.base))
+            at = event.at or f"{self._steps[''][0]}.a{self._entered}"
+            self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
             await self._world.sync(self.journal)
             return
         pending = self._under_way[event.at]
@@ -293,6 +310,10 @@ class Driver:
         self._end(pending, msgspec.structs.replace(event, t=t, took=took))
         if pending.effect.is_once:
             await self._world.sync(self.journal)
+
+    def _base(self, at: str) -> int:
+        """Return when the step of an address began."""
+        return self._steps.get(place_of(at), ("", 0))[1]
 
     def _redacted(self, event: E) -> E:
         """Redact what enters, before it is used or written."""
@@ -312,7 +333,7 @@ class Driver:
         elif isinstance(recorded, Entered) and (
             not isinstance(recorded, Answered) or recorded.at in self._under_way
         ):
-            self.now = self.base + recorded.t
+            self.now = self._base(recorded.at) + recorded.t
             self._entered += isinstance(recorded, StopAsked)
             self._let_in(recorded)
         else:
@@ -325,12 +346,13 @@ class Driver:
             recorded = self._schedule.popleft()
             pending = self._under_way.get(recorded.at)
             if isinstance(recorded, Answered) and pending is not None:
-                self.now = max(self.now, self.base + recorded.t)
+                self.now = max(self.now, pending.base + recorded.t)
                 answer = self._world.answer(pending) if self._again(pending.at, pending.effect) else recorded
                 self._let_in(msgspec.structs.replace(self._redacted(answer), t=recorded.t))
                 return
-            if isinstance(recorded, StopAsked | Settled) and step_of(recorded.at) == str(self.step):
-                self.now = max(self.now, self.base + recorded.t)
+            step, base = self._steps.get(place_of(recorded.at), ("", 0))
+            if isinstance(recorded, StopAsked | Settled) and step_of(recorded.at) == step:
+                self.now = max(self.now, base + recorded.t)
                 self._let_in(recorded)
                 return
             if pending is not None and isinstance(recorded, Outcome):

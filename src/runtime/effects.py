@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from .log.values import Call, Fact, Struct
-from .models.types import LLMInput
+from .models.types import LLMInput, Model
 from .policy.leaf import Verdict
 from .redaction.redactor import Redactor
 from .tools.contract import Tool
@@ -22,11 +22,13 @@ class AskModel(Struct, frozen=True):
     Attributes:
         request: What is asked.
         redactor: Redacts the text while it comes.
+        ask: The function of the model; None where a record alone answers.
         fallback: Which of the fallbacks is asked, from 1; 0 for the model itself.
     """
 
     request: LLMInput
     redactor: Redactor
+    ask: Model | None
     fallback: int = 0
 
     is_once = False

@@ -12,7 +12,6 @@ from .effects import Effect
 from .log.events import Event, RunEnded, RunStarted, encode
 from .log.journal import Journal, LogWriter
 from .log.lines import Line
-from .log.values import PolicyHead
 from .loop.loop import run_loop
 from .loop.state import RunSpec
 from .models.types import Messages
@@ -34,25 +33,16 @@ def head_of(
     began: int = 0,
 ) -> RunStarted:
     """Return the first line of a run."""
-    policy, (model, *fallbacks) = spec.gate.policy, spec.models
     return RunStarted(
         at="0",
         run_id=spec.run_id,
-        question=spec.question,
-        model=model.name,
-        options=model.options,
-        instructions=spec.instructions,
-        tools=list(spec.offers),
-        policy=PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides),
         task=task,
         seed=spec.seed,
         clock=clock,  # type: ignore[arg-type]
         began=began,
         history=[*spec.history],
-        output_schema=spec.output.schema if spec.output else None,
-        output_retries=spec.output_retries if spec.output else 0,
         deadline_s=spec.deadline_s,
-        fallbacks=fallbacks,
+        **spec.head(),
     )
 
 

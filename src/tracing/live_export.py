@@ -7,9 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from msgspec import structs
-
 from ..fail.errors import InputError, warn
+from ..runtime.log.addresses import place_of
 from ..runtime.log.events import Event, RunEnded, RunStarted, StepEnded
 from ..runtime.log.steps import steps_of
 from .push import check_endpoint, push
@@ -57,13 +56,14 @@ class LiveExport:
         if isinstance(event, RunEnded):
             self._put(spans_of(self._events))
         elif isinstance(event, StepEnded):
+            if place_of(event.at):
+                return  # sent with the step of the run that it belongs to
             # the step alone, since a long run has many
-            head, steps = self._events[0], steps_of(self._step)
+            head, steps = self._events[0], steps_of(self._step, self._began)
             assert isinstance(head, RunStarted)
-            began = structs.replace(head, began=head.began + self._began)
-            *spans, _ = spans_of([began, RunEnded(at="end", ending="", sha256="")], steps)
+            *spans, _ = spans_of([head, RunEnded(at="end", ending="", sha256="")], steps)
             self._put(spans)
-            self._step, self._began = [], self._began + steps[-1].ended
+            self._step, self._began = [], steps[-1].ended
 
     def _put(self, spans: Sequence[Span]) -> None:
         self._waiting.put([span for span in for_viewers(spans) if span.span_id not in self._sent])

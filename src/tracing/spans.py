@@ -9,6 +9,7 @@
           retry_attempt
             policy_check         the objection to what the attempt met, phase `execution`
           policy_check           the objection to its result
+          agent_run              of a call that started an agent, with steps of its own
 
 Ids come from position: the trace id from the run id, a span id from the trace id and an address of the log, so that an
 added span moves no other. Attribute names follow the OpenTelemetry GenAI conventions where they have one (`gen_ai.*`),
@@ -24,7 +25,17 @@ from typing import Final
 from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.log.events import Decided, Event, Failed, Outcome, RunEnded, RunStarted
+from ..runtime.log.events import (
+    AgentEnded,
+    AgentStarted,
+    Decided,
+    Event,
+    Failed,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    model_at,
+)
 from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
@@ -36,6 +47,7 @@ _TOKEN_PARTS: Final = {
 }
 
 Value = str | int | tuple[str, ...]
+Head = RunStarted | AgentStarted
 
 
 class Span(Struct, gc=False):
@@ -64,21 +76,8 @@ def spans_of(events: Sequence[Event], steps: Sequence[StepView] | None = None) -
     assert isinstance(end, RunEnded)
     trace = _Trace(head)
     steps = steps_of(events) if steps is None else steps
-    for step in steps:
-        trace.add_step(step)
-    attributes: dict[str, Value] = {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": head.model.provider,
-        "gen_ai.agent.name": "tachograph",
-        "agent.terminal_reason": end.ending,
-        "agent.policy.version": head.policy.version,
-        "openinference.span.kind": "AGENT",
-    }
-    if end.mode:
-        attributes["agent.failure_mode"] = end.mode
-    last = steps[-1].ended if steps else 0
-    error = end.mode if end.ending == Ending.FAILURE else ""
-    trace.add("agent_run", "run", "", (0, last), attributes, error=error)
+    trace.add_steps(steps, head, trace.root)
+    trace.add_agent("run", "", "tachograph", head, end, (0, steps[-1].ended if steps else 0))
     _stretch(trace.spans)
     return trace.spans
 
@@ -104,9 +103,10 @@ class _Trace:
 
     def __init__(self, head: RunStarted) -> None:
         self.spans: list[Span] = []
-        self._head = head
+        self._run_id, self._began = head.run_id, head.began
+        self._heads: list[Head] = [head]  # of the agent whose steps are added, and before it of those above
         self._id = hashlib.sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
-        self._root = self._span_id("run")
+        self.root = self._span_id("run")
 
     def _span_id(self, at: str) -> str:
         return hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16]
@@ -123,21 +123,53 @@ class _Trace:
         error: str = "",
     ) -> str:
         """Add a span at an address below another one, whose id is given. Returns its own id."""
-        attributes["agent.run_id"] = self._head.run_id
+        attributes["agent.run_id"] = self._run_id
         if error:
             attributes["error.type"] = error
-        own, began = self._span_id(at), self._head.began
+        own, began = self._span_id(at), self._began
         begun, ended = began + times[0], began + times[1]
         self.spans.append(Span(name, self._id, own, parent, kind, begun, ended, attributes, error))
         return own
 
-    def add_step(self, step: StepView) -> None:
+    def add_agent(
+        self,
+        at: str,
+        parent: str,
+        name: str,
+        head: Head,
+        end: RunEnded | AgentEnded | None,
+        times: tuple[int, int],
+    ) -> str:
+        """Add the span of an agent, of the run itself or of one that a call started. Returns its id."""
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": head.model.provider,
+            "gen_ai.agent.name": name,
+            "agent.policy.version": head.policy.version,
+            "openinference.span.kind": "AGENT",
+        }
+        error = ""
+        if end is not None:
+            attributes["agent.terminal_reason"] = end.ending
+            if end.mode:
+                attributes["agent.failure_mode"] = end.mode
+            error = end.mode if end.ending == Ending.FAILURE else ""
+        return self.add("agent_run", at, parent, times, attributes, error=error)
+
+    def add_steps(self, steps: Sequence[StepView], head: Head, parent: str) -> None:
+        """Add the steps of an agent below its span."""
+        self._heads.append(head)
+        for step in steps:
+            self._add_step(step, parent)
+        self._heads.pop()
+
+    def _add_step(self, step: StepView, parent: str) -> None:
         attributes: dict[str, Value] = {"agent.step_index": step.number, "openinference.span.kind": "CHAIN"}
         if step.mode:
             attributes["agent.failure_mode"] = step.mode
         error = step.mode if step.mode in BROKEN else ""
         times = (step.begun, step.ended)
-        own = self.add("agent_step", str(step.number), self._root, times, attributes, error=error)
+        own = self.add("agent_step", step.at, parent, times, attributes, error=error)
         if step.refused is not None:
             self._add_decision(step.refused, own, "step", step.begun)
         if step.asked:
@@ -150,12 +182,12 @@ class _Trace:
             if call.again is not None:
                 self._add_decision(call.again, own, "proposal", call.answered_at, call)
         for call in step.calls:
-            if call.attempts:
+            if call.is_made:
                 self._add_call(call, own)
 
     def _add_model(self, step: StepView, parent: str) -> None:
         reply = step.reply
-        model = self._head.model_at(reply.fallback if reply is not None else 0)
+        model = model_at(self._heads[-1], reply.fallback if reply is not None else 0)
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": model.provider,
@@ -178,7 +210,7 @@ class _Trace:
         error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
         kind = CLIENT if model.path == "live" else INTERNAL
         times = (step.asked[0].begun, step.asked[-1].over)
-        own = self.add("llm_call", f"{step.number}.m", parent, times, attributes, kind=kind, error=error)
+        own = self.add("llm_call", f"{step.at}.m", parent, times, attributes, kind=kind, error=error)
         if len(step.asked) > 1:
             for attempt in step.asked:
                 self._add_attempt(attempt, own)
@@ -189,12 +221,14 @@ class _Trace:
         attributes: dict[str, Value] = {
             "agent.policy.decision": decided.decision,
             "agent.policy.rule_id": decided.rule,
-            "agent.policy.version": self._head.policy.version,
+            "agent.policy.version": self._heads[-1 - decided.above].policy.version,
             "agent.policy.phase": phase,
             "agent.policy.reason": decided.reason,
             "agent.policy.at": decided.place,
             "openinference.span.kind": "GUARDRAIL",
         }
+        if decided.above:
+            attributes["agent.policy.above"] = decided.above
         if call is not None:
             attributes["agent.tool_call_id"] = call.call.id
             attributes["agent.tool_name"] = call.call.name
@@ -205,7 +239,7 @@ class _Trace:
         self.add("policy_check", decided.at, parent, (time, end), attributes)
 
     def _add_call(self, call: CallView, parent: str) -> None:
-        last, status = call.attempts[-1], call.status
+        agent, status = call.agent, call.status
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.call.name,
@@ -214,10 +248,15 @@ class _Trace:
             "agent.tool.status": status,
             "openinference.span.kind": "TOOL",
         }
-        error = _error_of(last.outcome, "tool_output_invalid") if status == "failed" else ""
-        if error and error != "tool_output_invalid":
-            attributes["agent.tool.exception_class"] = error
-        times = (call.attempts[0].begun, last.over)
+        error, times = "", (0, 0)
+        if agent is not None:
+            times = (agent.begun, agent.ended_at)
+        else:
+            last = call.attempts[-1]
+            error = _error_of(last.outcome, "tool_output_invalid") if status == "failed" else ""
+            if error and error != "tool_output_invalid":
+                attributes["agent.tool.exception_class"] = error
+            times = (call.attempts[0].begun, last.over)
         own = self.add("tool_call", call.at, parent, times, attributes, error=error)
         for attempt in call.attempts:
             attempted = self._add_attempt(attempt, own)
@@ -227,6 +266,11 @@ class _Trace:
                 is_of_fact = int(attempt.late.at.rpartition(".d")[2]) <= facts
                 above = attempted if is_of_fact else own
                 self._add_decision(attempt.late, above, "execution", attempt.ended, call)
+        if agent is not None:
+            run = self.add_agent(f"{call.at}/", own, call.call.name, agent.head, agent.ended, times)
+            self.add_steps(agent.steps, agent.head, run)
+            if call.objection is not None:
+                self._add_decision(call.objection, own, "execution", agent.ended_at, call)
 
     def _add_attempt(self, attempt: AttemptView, parent: str) -> str:
         attributes: dict[str, Value] = {
@@ -235,7 +279,7 @@ class _Trace:
             "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
         if fallback := getattr(attempt.outcome, "fallback", 0):
-            attributes["gen_ai.request.model"] = self._head.model_at(fallback).name
+            attributes["gen_ai.request.model"] = model_at(self._heads[-1], fallback).name
         is_error = attributes["agent.retry.outcome"] in ("transient_failure", "exhausted", "failed")
         error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
         times = (attempt.begun, attempt.ended)

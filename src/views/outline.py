@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from ..evidence.show import words
-from ..runtime.log.addresses import step_of
 from ..runtime.log.events import (
+    AgentEnded,
     Answered,
     Decided,
     Event,
@@ -22,7 +24,12 @@ from ..runtime.log.steps import model_words
 from ..runtime.models.types import call_text
 
 Tone = Literal["", "good", "bad", "wait"]
-_MOST_PARTS: Final = 16  # of an address: a log that somebody forged does not nest without end
+# addresses of the agents that calls started, and their parts; then those of what is left
+_PLACE: Final = re.compile(r"(?:[0-9]+\.c[0-9]+/)+")
+_OF_PLACE: Final = re.compile(r"[./]?[0-9c]+")
+_OF_REST: Final = re.compile(r"[./]?[^.]+")
+_STEP: Final = re.compile(r"((?:[0-9]+\.c[0-9]+/)*)([0-9]{1,9})(?![^.])")
+_MOST_PARTS: Final = 40  # of an address: a log that somebody forged does not nest without end
 _TONES: Final[dict[str, Tone]] = {"allow": "good", "deny": "bad", "escalate": "wait", "silence": "bad"}
 
 
@@ -48,21 +55,33 @@ def outline(events: Sequence[Event]) -> Node:
     found: dict[str, Node] = {}
 
     def add(at: str, text: str, tone: Tone = "") -> None:
-        parts = at.split(".")[:_MOST_PARTS]
-        addresses = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
-        above = next((found[address] for address in addresses if address in found), root)
+        addresses = [*accumulate(_parts(at))]
+        above = next((found[address] for address in reversed(addresses) if address in found), root)
         node = Node(at, text, tone, [])
         found.setdefault(at, node)
         above.below.append(node)
 
     for event in events[1:]:
-        step = step_of(event.at)
-        if step.isdecimal() and step not in found:
+        step = _step_of(event.at)
+        if step is not None and step not in found:
             add(step, f"step {step}")
         add(event.at, _text_of(event), tone_of(event))
         for number, call in enumerate(event.calls if isinstance(event, ModelReplied) else ()):
             add(f"{step}.c{number}", f"{call.name} {call_text(call)}")
     return root
+
+
+def _parts(at: str) -> list[str]:
+    """Return the parts of an address, which put together make it; a forged one does not nest without end."""
+    place = _PLACE.match(at)
+    size = 0 if place is None else place.end() - 1  # its last stroke belongs to what follows
+    return [*_OF_PLACE.findall(at[:size]), *_OF_REST.findall(at[size:])][:_MOST_PARTS]
+
+
+def _step_of(at: str) -> str | None:
+    """Return the step of an address, None where there is none; anything may stand in a forged one."""
+    step = _STEP.match(at)
+    return None if step is None or int(step[2]) == 0 else step[0]
 
 
 def _text_of(event: Event) -> str:
@@ -78,7 +97,7 @@ def tone_of(event: Event) -> Tone:
     match event:
         case Decided(decision=said) | Answered(answer=said):
             return _TONES.get(said, "")
-        case RunEnded(ending=ending):
+        case AgentEnded(ending=ending) | RunEnded(ending=ending):
             return "good" if ending == "final_answer" else "bad"
         case ToolReturned(result=None) | Failed() | Stopped() | StopAsked():
             return "bad"

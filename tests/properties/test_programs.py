@@ -128,7 +128,7 @@ class Open:
         task.set_up(self.workspace)
 
     def run(self, past: Sequence[Line] = (), settled: Any = None) -> Journal:
-        world = Virtual(self.task.models, self.workspace, self.task.fault, self.arrivals, self.task.answer)
+        world = Virtual(self.workspace, self.task.fault, self.arrivals, self.task.answer)
         run = make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled)
         return run_now(run)[1]
 

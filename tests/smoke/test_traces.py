@@ -27,7 +27,7 @@ ATTRIBUTES = {
     "retry_attempt": {"agent.retry.attempt", "agent.retry.outcome", "agent.retry.backoff_ms"},
 }
 PARENTS = {
-    "agent_run": {""},
+    "agent_run": {"", "tool_call"},
     "agent_step": {"agent_run"},
     "llm_call": {"agent_step"},
     "policy_check": {"agent_step", "tool_call", "retry_attempt"},

@@ -20,7 +20,9 @@ EXPECTED: dict[Happening, tuple[str | None, str | None, str | None]] = {
     catalog.ResultLost(recovered=True): ("tool_call_failure", None, None),
     **{
         Denied(Rule(rule)): (None, DENIAL, None)
-        for rule in "tool_registry url_allowlist sandbox_path redact resources arguments tool_limits hook".split()
+        for rule in (
+            "tool_registry url_allowlist sandbox_path redact resources arguments tool_limits agents hook".split()
+        )
     },
     Denied(Rule.ARG_SCHEMA): ("schema_mismatch", FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): ("cycle_detection", DENIAL, DENIAL),

@@ -20,6 +20,9 @@ There are three kinds, and the kind says how a replay comes by a line:
     2.a1             the first thing that came from outside in step 2
     2.c0.p           a person's answer about that call
     2.c0.i1.q1       a person's word on an attempt whose outcome was lost
+    2.c0/0, 2.c0/end the beginning and the end of an agent that the first call of step 2 started
+    2.c0/1.m1        the same as 1.m1, inside that agent
+    2.c0.e.d         the decision on what such a call came to
 """
 
 import re
@@ -117,10 +120,24 @@ class RunStarted(Made, frozen=True, kw_only=True):
     deadline_s: int = 0
     fallbacks: list[ModelChoice] = []
 
-    def model_at(self, fallback: int) -> ModelName:
-        """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
-        names = dict(enumerate([self.model, *(it.name for it in self.fallbacks)]))
-        return names[fallback]
+
+class AgentStarted(Made, frozen=True, kw_only=True):
+    """The head of an agent that a call started: all that its model is asked with beside the messages.
+
+    Attributes:
+        question: Its task.
+        model: As in RunStarted, and so are all that follow.
+    """
+
+    question: str
+    model: ModelName
+    options: dict[str, Any] = {}
+    instructions: str = ""
+    tools: list[ToolOffer] = []
+    policy: PolicyHead
+    output_schema: dict[str, Any] | None = None
+    output_retries: int = 0
+    fallbacks: list[ModelChoice] = []
 
 
 class Decided(Made, frozen=True, kw_only=True):
@@ -131,12 +148,14 @@ class Decided(Made, frozen=True, kw_only=True):
         rule: The id of the rule that gave the answer.
         place: The entry it rests on, as document and JSON Pointer.
         reason: One line.
+        above: Whose policy says so: 0 for that of the agent itself, 1 for that of the agent which started it.
     """
 
     decision: Literal["allow", "deny", "escalate"]
     rule: str
     place: str
     reason: str
+    above: int = 0
 
 
 class ToolStarted(Made, frozen=True, kw_only=True):
@@ -155,6 +174,14 @@ class StepEnded(Made, frozen=True, kw_only=True):
     added: str
     mode: str = ""
     cost: int = 0
+
+
+class AgentEnded(Made, frozen=True, kw_only=True):
+    """The end of an agent that a call started; its fields are as in RunEnded."""
+
+    ending: str
+    answer: str | None = None
+    mode: str = ""
 
 
 class RunEnded(Made, frozen=True, kw_only=True):
@@ -180,7 +207,7 @@ class StopAsked(Entered, frozen=True, kw_only=True):
     """Somebody stopped a part of the run.
 
     Attributes:
-        scope: "" the run, `3.c1` a call.
+        scope: "" the run, `3.c1` a call, `3.c1/` the agent that it started.
         why: `cancelled`, `interrupted` or `deadline`.
     """
 
@@ -298,10 +325,17 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 
 AnyEvent = (
-    RunStarted | Decided | ToolStarted | StepEnded | RunEnded
+    RunStarted | AgentStarted | Decided | ToolStarted | StepEnded | AgentEnded | RunEnded
     | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip
+
+
+def model_at(head: RunStarted | AgentStarted, fallback: int) -> ModelName:
+    """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
+    names = dict(enumerate([head.model, *(it.name for it in head.fallbacks)]))
+    return names[fallback]
+
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(AnyEvent)

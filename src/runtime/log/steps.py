@@ -1,14 +1,26 @@
-"""A log as steps, calls and attempts: what trace and report are made of."""
+"""A log as agents, steps, calls and attempts: what trace and report are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
-from .addresses import step_of
-from .events import Answered, Decided, Event, Failed, HookAnswered, ModelReplied, Outcome, StepEnded, Stopped
+from .addresses import number_of, place_of, step_of
+from .events import (
+    AgentEnded,
+    AgentStarted,
+    Answered,
+    Decided,
+    Event,
+    Failed,
+    HookAnswered,
+    ModelReplied,
+    Outcome,
+    StepEnded,
+    Stopped,
+)
 from .values import Call
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
@@ -72,6 +84,8 @@ class CallView(msgspec.Struct, gc=False):
         earlier: What was said before, each with its time.
         again: The objection of the gate after a person allowed it.
         stopped: What stopped it before its first attempt.
+        agent: The agent that it started.
+        objection: The objection to what that agent came to.
     """
 
     at: str
@@ -84,16 +98,25 @@ class CallView(msgspec.Struct, gc=False):
     earlier: list[tuple[Decided, int]] = []
     attempts: list[AttemptView] = []
     stopped: Stopped | None = None
+    agent: AgentView | None = None
+    objection: Decided | None = None
 
     @property
     def status(self) -> CallStatus:
         """What became of it after an allow."""
+        if self.agent is not None:
+            return "denied" if self.objection is not None else "ok" if self.agent.ended else "cancelled"
         last = self.attempts[-1]
         if last.wait is not None:
             return "cancelled"  # a wait that no attempt follows was stopped
         if (result := last.result) == "success":
             return "ok"
         return result if result in ("denied", "cancelled") else "failed"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it was begun: attempted, or an agent started."""
+        return bool(self.attempts) or self.agent is not None
 
     @property
     def is_allowed(self) -> bool:
@@ -111,13 +134,38 @@ class CallView(msgspec.Struct, gc=False):
     @property
     def late(self) -> Decided | None:
         """The objection to what an attempt met, or to its result."""
-        return self.attempts[-1].late if self.attempts else None
+        return self.attempts[-1].late if self.attempts else self.objection
+
+
+class AgentView(msgspec.Struct, gc=False):
+    """An agent that a call started.
+
+    Attributes:
+        head: Its first line.
+        begun: When it began, in nanoseconds since the beginning of the run.
+        steps: Its steps.
+        ended: Its last line; None where it has not ended.
+        ended_at: When it ended.
+    """
+
+    head: AgentStarted
+    begun: int
+    steps: list[StepView] = []
+    ended: AgentEnded | None = None
+    ended_at: int = 0
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the call came to, for an agent that has ended."""
+        assert self.ended is not None
+        return {"ending": self.ended.ending, "answer": self.ended.answer}
 
 
 class StepView(msgspec.Struct, gc=False):
     """A step.
 
     Attributes:
+        at: Its address: `2`, or `4.c0/1` of an agent that a call started.
         number: Its number, from 1.
         begun: When it began, in nanoseconds since the beginning of the run.
         ended: When it ended.
@@ -129,6 +177,7 @@ class StepView(msgspec.Struct, gc=False):
         cost: What the reply cost, in millionths of a US dollar.
     """
 
+    at: str
     number: int
     begun: int
     ended: int = 0
@@ -146,30 +195,58 @@ def model_words(outcome: Outcome) -> str:
     return f"fallback {number}" if number else "the model"
 
 
-def steps_of(events: Iterable[Event]) -> list[StepView]:
-    """Return the steps of a log, which need not be whole."""
-    steps: list[StepView] = []
+def all_steps(steps: Iterable[StepView]) -> Iterator[StepView]:
+    """Yield some steps, each before those of the agents that its calls started."""
+    for step in steps:
+        yield step
+        for call in step.calls:
+            if call.agent is not None:
+                yield from all_steps(call.agent.steps)
+
+
+def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
+    """Return the steps of a log, which need not be whole.
+
+    Args:
+        events: Its lines, or those of one step with all that its calls started.
+        begun: When the first of them began, in nanoseconds since the beginning of the run.
+
+    Raises:
+        LookupError: A line stands at an address that no run has; so does ValueError.
+    """
+    agents: dict[str, list[StepView]] = {"": []}
+    steps: dict[str, StepView] = {}
     calls: dict[str, CallView] = {}
     attempts: dict[str, AttemptView] = {}
-    number, now = "", 0
+    begins: dict[str, int] = {}  # of the next step of each agent
+    now = begun
     for event in events:
-        before, number = number, step_of(event.at)
-        if number != before:
-            if number == "0" or not number.isdecimal():
-                number = before
-                continue
-            step = StepView(int(number), now)
-            steps.append(step)
+        place, name = place_of(event.at), step_of(event.at)
+        if type(event) is AgentStarted:
+            calls[place[:-1]].agent = agent = AgentView(event, now)
+            agents[place], begins[place] = agent.steps, now
+        elif type(event) is AgentEnded:
+            started = calls[place[:-1]].agent
+            assert started is not None
+            started.ended, started.ended_at = event, now
+        if not (number := number_of(name)):
+            continue
+        if (step := steps.get(name)) is None:
+            step = steps[name] = StepView(name, number, begins.get(place, now))
+            agents[place].append(step)
         if (t := getattr(event, "t", None)) is not None:  # what the loop made has no time of its own
             now = step.begun + t
         step.ended = now
         above, _, last = event.at.rpartition(".")
         if type(event) is StepEnded:
             step.mode, step.cost = event.mode, event.cost
+            begins[place] = now
         elif type(event) is Decided:
             view = calls.get(above)
             if above in attempts:
                 attempts[above].late = event
+            elif above.endswith(".e"):
+                calls[above.removesuffix(".e")].objection = event
             elif view is None:
                 step.refused = event
             elif view.answered is not None:
@@ -197,8 +274,8 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             step.asked.append(attempt)
             step.reply = event if type(event) is ModelReplied else None
             for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
-                calls[f"{number}.c{n}"] = view = CallView(f"{number}.c{n}", call)
+                calls[f"{name}.c{n}"] = view = CallView(f"{name}.c{n}", call)
                 step.calls.append(view)
     for attempt in attempts.values():
         attempt.result = _result_of(attempt)
-    return steps
+    return agents[""]

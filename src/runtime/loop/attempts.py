@@ -48,7 +48,7 @@ async def with_retries(
         repeatable = attempt <= schedule.max_retries and may_repeat(outcome, idempotent=idempotent)
         identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
         wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
-        if not repeatable or not may_go_on() or not run.has_time(wait.ns):
+        if not repeatable or not may_go_on() or not run.authority.has_time(wait.ns):
             return outcome, before + attempt
         waited = await run.driver.perform(f"{at}.w", wait)
         if isinstance(waited, Stopped):

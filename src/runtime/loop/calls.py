@@ -7,6 +7,7 @@
       _invoke             only after an allow
         with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
+        _start_agent        in place of attempts, where the tool is an agent
         _returned           counts the result
           hooks.after_call    may deny or change it
       window.add_result   the model reads the result, or why there is none
@@ -20,7 +21,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...fail.catalog import (
     ApprovalRefused,
@@ -37,17 +38,17 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
-from ..log.events import Decided, Failed, Outcome, Stopped, ToolReturned
+from ..log.events import AgentEnded, AgentStarted, Decided, Failed, Outcome, Stopped, ToolReturned
 from ..log.values import Call, Fact
 from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
-from ..policy.rules.loop_budget import Need
 from . import hooks
 from .attempts import with_retries
-from .state import RunState
+from .authority import Ruling
+from .state import RunSpec, RunState
 
 # rules about the run and not the call: a call that they denied may be proposed again
-_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "gate_error")
+_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "agents", "gate_error")
 
 
 class _Told(Struct, frozen=True):
@@ -80,7 +81,13 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         if told[n].found.ending is not None:
             break
     if waiting:
-        results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])
+        agents = [f"c{n}" for n in waiting if run.gate.tools[calls[n].name].agent is not None]
+        at_once = run.authority.at_once() if agents else len(waiting)
+        run.wait_for(agents[:at_once])  # before the first of them asks its model
+        results = await run.driver.together(
+            [partial(_invoke, run, f"c{n}", calls[n]) for n in waiting], at_once
+        )
+        run.wait_no_more(agents)
         told.update(zip(waiting, results, strict=True))
     ended: Classification | None = None
     for n in sorted(told):
@@ -93,21 +100,25 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
 
 def _may_share(run: RunState, calls: list[Call]) -> bool:
     """Return whether calls may go side by side: they only read, and none is decided by what another one brings."""
-    tools = [run.tool_of(call) for call in calls]
+    tools = [run.authority.tool_of(call) for call in calls]
     only_read = all(tool is not None and tool.effect in ("pure", "read") for tool in tools)
-    is_counted = "max_attempts" in run.gate.policy.limits.limits or hooks.has(run, "before_call")
-    return only_read and not is_counted and len({run.key_of(call) for call in calls}) == len(calls)
+    limits = [one.gate.policy.limits.limits for one in run.authority.chain]
+    is_counted = any("max_attempts" in it for it in limits) or hooks.has(run, "before_call")
+    return only_read and not is_counted and len({run.authority.key_of(call) for call in calls}) == len(calls)
 
 
 def _decide(run: RunState, key: str, call: Call) -> Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
-    verdict = run.ask_about(key, call)
-    if verdict.decision != "deny" and (rule := run.refused.get(run.key_of(call))) is not None:
+    ruling = run.ask_about(key, call)
+    if (
+        ruling.verdict.decision != "deny"
+        and (rule := run.refused.get(run.authority.key_of(call))) is not None
+    ):
         place = run.gate.policy.place("")
-        verdict = Verdict("deny", rule, place, "this call was refused before")
-    if verdict.decision == "allow":
+        ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
+    if ruling.verdict.decision == "allow":
         run.count_call(key, call)
-    return run.note_decision(key, verdict)
+    return run.note_decision(key, ruling)
 
 
 async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> _Told:
@@ -126,57 +137,62 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> 
     if isinstance(answer, Stopped):
         return _stopped(run, answer)
     if answer.answer != "allow":
-        run.refused[run.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
+        run.refused[run.authority.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
         said = "a person refused the call" if answer.answer == "deny" else "nobody answered"
         said = f"{said}: {answer.why}" if answer.why else said
         return _Told(run.classify(ApprovalRefused()), denied_call("approval", said, executed=False))
-    verdict = run.ask_about(key, call)  # what holds may have changed while a person was asked
-    if verdict.decision == "deny":
-        return _refused(run, call, run.note_decision(key, verdict), executed=False)
+    ruling = run.ask_about(key, call)  # what holds may have changed while a person was asked
+    if ruling.verdict.decision == "deny":
+        return _refused(run, call, run.note_decision(key, ruling), executed=False)
     run.count_call(key, call)
     return await _invoke(run, key, call)
 
 
 def _stopped(run: RunState, outcome: Stopped) -> _Told:
-    is_all = run.driver.stop_of("") is not None
+    is_all = run.stopped is not None
     happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
     return _Told(run.classify(happening), stopped_call())
 
 
 def _refused(run: RunState, call: Call, decided: Decided, *, executed: bool) -> _Told:
-    call_key = run.key_of(call)
+    call_key = run.authority.key_of(call)
     repeated = call_key in run.refused
-    after = run.retry_after_ms(call) if decided.rule == Rule.TOOL_LIMITS else None
+    after = None
+    if decided.rule == Rule.TOOL_LIMITS:
+        after = run.authority.retry_after_ms(call, decided.above)
     if after is None and decided.rule not in _ABOUT_THE_RUN:
         run.refused[call_key] = decided.rule
-    found = run.classify(Denied(Rule(decided.rule), repeated=repeated))
+    found = run.classify(Denied(Rule(decided.rule), repeated=repeated), above=decided.above)
     return _Told(found, denied_call(decided.rule, decided.reason, executed=executed, retry_after_ms=after))
 
 
 async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     """Execute an allowed call, unless the time of the run is up: a hook or a person may have taken it."""
-    if not run.has_time() and (verdict := run.ask_about(key, call)).decision == "deny":
-        return _refused(run, call, run.note_decision(key, verdict), executed=False)
+    authority = run.authority
+    if not authority.has_time():
+        ruling = run.ask_about(key, call)
+        if ruling.verdict.decision == "deny":
+            return _refused(run, call, run.note_decision(key, ruling), executed=False)
     tool = run.gate.tools[call.name]
-    limits, used = run.gate.policy.limits, run.used
-    left = limits.limits["max_result_bytes"] - used["result_bytes"]
-    idempotency_key = f"{run.spec.run_id}/{run.driver.step}/{key.removeprefix('c')}"
-    redactor, reveals = run.spec.redactor, run.gate.policy.reveals(tool.name).kinds
+    if tool.agent is not None:
+        return await _start_agent(run, key, call)
+    idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
+    redactor, reveals = run.spec.redactor, authority.reveals(tool.name)
 
     def decide(fact: Fact) -> Verdict:  # as the record will hold it, so that a replay decides the same
-        return run.ask_gate(redactor.struct(fact), tool.name)
+        return authority.ask(redactor.struct(fact), tool.name).verdict
 
-    effect = Invoke(call, tool, decide, idempotency_key, left, redactor, reveals)
+    effect = Invoke(call, tool, decide, idempotency_key, authority.left("result_bytes"), redactor, reveals)
 
     def judge(at: str, outcome: Outcome) -> Decided | None:
-        used["attempts"] += 1
+        authority.add("attempts")
         questions: list[Any] = list(getattr(outcome, "met", ()))
         if isinstance(outcome, ToolReturned):
             questions.append(Result(outcome.size))
         for number, about in enumerate(questions, 1):
-            verdict = run.ask_gate(about, tool.name)
-            if verdict.decision != "allow":
-                return run.note_verdict(f"{at}.d{number}", verdict)
+            ruling = authority.ask(about, tool.name)
+            if ruling.verdict.decision != "allow":
+                return run.note_ruling(f"{at}.d{number}", ruling)
         return None
 
     outcome, attempt = await with_retries(
@@ -185,10 +201,13 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
         effect,
         idempotent=tool.idempotent,
         judge=judge,
-        may_go_on=lambda: limits.allows(Need("max_attempts", used["attempts"], 1)),
+        may_go_on=lambda: authority.allows("max_attempts", "attempts"),
     )
     if isinstance(outcome, ToolReturned):
-        return await _returned(run, key, call, outcome, attempt)
+        if outcome.result is None:
+            return _Told(run.classify(ResultLost(attempt > 1)), lost_result())
+        at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
+        return await _returned(run, key, call, outcome.result, outcome.size, at, recovered=attempt > 1)
     if isinstance(outcome, Decided):
         return _refused(run, call, outcome, executed=True)
     if isinstance(outcome, Stopped):
@@ -199,19 +218,48 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     return _Told(run.give_up(mode, tool.name), failed_call(mode, outcome, retryable=retryable))
 
 
-async def _returned(run: RunState, key: str, call: Call, outcome: ToolReturned, attempt: int) -> _Told:
-    recovered = attempt > 1
-    if outcome.result is None:
-        return _Told(run.classify(ResultLost(recovered)), lost_result())
-    run.used["result_bytes"] += outcome.size
-    run.count_result(call, digest(canonical(outcome.result)))
-    told = await hooks.after_call(run, key, call, outcome.result)
+async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
+    """Let the agent live that a call starts; what it came to is the result of the call."""
+    tool, place = run.gate.tools[call.name], f"{run.at(key)}/"
+    assert tool.agent is not None
+    assert call.arguments is not None
+    spec: RunSpec = run.spec.each(tool.agent.start(place))
+    own = {
+        "run_id": run.spec.run_id,
+        "seed": run.spec.seed,
+        "redactor": run.spec.redactor,
+        "question": call.arguments["task"],
+        "instructions": run.spec.redactor.text(spec.instructions),
+    }
+    child = RunState(structs.replace(spec, **own), run.driver, run.live, place, run)
+    run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
+    run.wait_for([key])
+    found, answer = await run.live(child)
+    run.wait_no_more([key])
+    run.driver.end_agent(place)
+    run.note(AgentEnded(at=f"{place}end", ending=str(found.ending), answer=answer, mode=found.mode or ""))
+    if (why := run.stopped) is not None:
+        return _Told(run.classify(WasStopped(StopReason(why))), stopped_call())
+    result = {"ending": str(found.ending), "answer": answer}
+    size, at = len(canonical(result)), run.at(f"{key}.e.d")
+    ruling = run.authority.ask(Result(size), tool.name)
+    if ruling.verdict.decision != "allow":
+        return _refused(run, call, run.note_ruling(at, ruling), executed=True)
+    return await _returned(run, key, call, result, size, f"{at}2", recovered=False)
+
+
+async def _returned(
+    run: RunState, key: str, call: Call, result: dict[str, Any], size: int, at: str, *, recovered: bool
+) -> _Told:
+    """Count a result, and ask the hooks about it, whose objection is a line at an address."""
+    run.authority.add("result_bytes", size)
+    run.authority.count_result(call, digest(canonical(result)))
+    told = await hooks.after_call(run, key, call, result)
     if isinstance(told, dict):
         return _Told(run.classify(Succeeded(recovered)), told)
     if isinstance(told, Stopped):
         return _stopped(run, told)
-    at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
-    return _refused(run, call, run.note_verdict(at, told), executed=True)
+    return _refused(run, call, run.note_ruling(at, told), executed=True)
 
 
 def _mode_of(failed: Failed, attempt: int) -> FailureMode:

@@ -23,6 +23,7 @@ from ..formats.escape import quote_untrusted
 from ..log.events import Decided, HookAnswered, Stopped
 from ..log.values import Call
 from ..policy.leaf import Verdict
+from .authority import Ruling
 from .state import RunState
 
 # other arguments for a call; sending back in a run
@@ -64,9 +65,9 @@ class _Said(NamedTuple):
     value: Any
     by: str
 
-    def verdict(self, decision: Literal["deny", "escalate"]) -> Verdict:
+    def ruling(self, decision: Literal["deny", "escalate"]) -> Ruling:
         """Return it as a decision."""
-        return Verdict(decision, Rule.HOOK, f"hooks/{self.by}", self.value)
+        return Ruling(Verdict(decision, Rule.HOOK, f"hooks/{self.by}", self.value))
 
 
 def has(run: RunState, event: str) -> bool:
@@ -85,10 +86,10 @@ async def before_model(run: RunState) -> Classification | None:
 
 async def on_stop(run: RunState, answer: str) -> Classification | None:
     """Ask about the final answer. Returns what follows, or None if it stands."""
-    for hooks in _asked(run, "on_stop") if run.used["sent_back"] < MAX_CHANGES else ():
+    for hooks in _asked(run, "on_stop") if run.changes["sent_back"] < MAX_CHANGES else ():
         said = await _ask(run, "", hooks, "on_stop", {"answer": answer})
         if isinstance(said, _Said) and said.word == "send_back":
-            run.used["sent_back"] += 1
+            run.changes["sent_back"] += 1
             run.window.add({"role": "user", "content": said.value})
             return CONTINUE
         if (ended := _ended(run, said)) is not None:
@@ -112,9 +113,9 @@ async def before_call(
             if isinstance(said, Stopped):
                 return call, said
             if said.word == "deny":
-                return call, run.note_decision(key, said.verdict("deny"))
+                return call, run.note_decision(key, said.ruling("deny"))
             if said.word == "escalate" and decided.decision == "allow":
-                decided = run.note_decision(key, said.verdict("escalate"))
+                decided = run.note_decision(key, said.ruling("escalate"))
             if said.word == "arguments":
                 call = structs.replace(call, arguments=said.value)
                 decided, changed = decide(call), True
@@ -122,12 +123,12 @@ async def before_call(
         if not changed or decided.decision == "deny":
             return call, decided
     reason = f"hooks gave it other arguments more than {MAX_CHANGES} times"
-    return call, run.note_decision(key, Verdict("deny", Rule.HOOK, "hooks", reason))
+    return call, run.note_decision(key, Ruling(Verdict("deny", Rule.HOOK, "hooks", reason)))
 
 
 async def after_call(
     run: RunState, key: str, call: Call, result: dict[str, Any]
-) -> dict[str, Any] | Verdict | Stopped:
+) -> dict[str, Any] | Ruling | Stopped:
     """Ask about a result. Returns the result as the model reads it, or an objection."""
     for hooks in _asked(run, "after_call"):
         about = {"call": _plain(call), "result": result}
@@ -140,7 +141,7 @@ async def after_call(
                 continue
             said = _Said("deny", "its result does not fit the tool's output schema", said.by)
         if said.word == "deny":
-            return said.verdict("deny")
+            return said.ruling("deny")
     return result
 
 
@@ -153,20 +154,22 @@ def _ended(run: RunState, said: _Said | Stopped) -> Classification | None:
         return run.classify(WasStopped(StopReason(said.why)))
     if not said.word:
         return None
-    run.note_verdict(run.at("d"), said.verdict("deny"))
+    run.note_ruling(run.at("d"), said.ruling("deny"))
     return run.classify(StoppedByHook())
 
 
 def _asked(run: RunState, event: str) -> list[Hooks]:
-    asked = run.spec.hooks
-    return [hooks for hooks in asked if getattr(hooks, event) is not None] if asked else []
+    asked = [*run.spec.hooks]
+    if event in ("before_call", "after_call") and run.above is not None:  # they guard what is below too
+        asked += _asked(run.above, event)
+    return [hooks for hooks in asked if getattr(hooks, event) is not None]
 
 
 async def _ask(
     run: RunState, prefix: str, hooks: Hooks, event: str, about: dict[str, Any]
 ) -> _Said | Stopped:
     """Ask one hook; `prefix` is "" for the step, or that of a call."""
-    data = {"event": event, "run_id": run.spec.run_id, "step": run.driver.step, **about}
+    data = {"event": event, "run_id": run.spec.run_id, "step": run.step, **about}
     at = run.at(f"{prefix}k{run.count_hook(run.at(prefix))}")
     outcome = await run.driver.perform(at, AskHook(getattr(hooks, event), data, hooks.timeout_s))
     return outcome if isinstance(outcome, Stopped) else _read(outcome, event, hooks.name)

@@ -2,13 +2,15 @@
 
     run_loop            takes steps until one has an ending
       _take_step
-        run.ask_gate        is there budget for another step? if not, the run ends
+        authority.ask       is there budget for another step? if not, the run ends
         hooks.before_model  may end the run
         _ask_model          with retries
         make_calls          if the reply has calls: decides and makes them, and asks people and hooks (calls.py)
         _take_answer        if it has an answer: one of the type asked for ends the run, unless a hook sends it back
       StepEnded           the end of each step is a line
-      RunEnded            and so is the end of the run
+    RunEnded            and so is the end of the run
+
+A call may start an agent (calls.py), which lives as this one does, one level down in the same log.
 
 What happened is a value, a happening: `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does.
 """
@@ -33,6 +35,7 @@ from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
 from ..models.failure_messages import refused_answer
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
+from ..policy.prices import key_of
 from ..schema.answer_type import AnswerMismatch
 from . import hooks
 from .attempts import with_retries
@@ -42,36 +45,41 @@ from .state import RunSpec, RunState
 
 async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
     """Take one question from start to ending, and return the last line and the messages."""
-    run = RunState(spec, driver)
-    for message in (*spec.history, {"role": "user", "content": spec.question}):
+    run = RunState(spec, driver, _live)
+    found, answer = await _live(run)
+    ended = RunEnded(
+        at="end",
+        ending=str(found.ending),
+        answer=answer,
+        mode=found.mode or "",
+        sha256=driver.journal.sha256,
+    )
+    run.note(ended)
+    return ended, run.window.messages()
+
+
+async def _live(run: RunState) -> tuple[Classification, str | None]:
+    """Take steps until one has an ending, and return it with the answer."""
+    for message in (*run.spec.history, {"role": "user", "content": run.spec.question}):
         run.window.add(message)
-    step = 0
     while True:
-        step += 1
-        driver.begin_step(step)
+        run.step += 1
+        run.driver.begin_step(run.place, run.step)
         run.mode, run.cost = None, 0
         found, answer = await _take_step(run)
         added = run.window.take_digest()
         run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost))
         if found is not None and found.ending is not None:
-            ended = RunEnded(
-                at="end",
-                ending=found.ending,
-                answer=answer,
-                mode=found.mode or "",
-                sha256=driver.journal.sha256,
-            )
-            run.note(ended)
-            return ended, run.window.messages()
+            return found, answer
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
-    verdict = run.ask_gate(Step())
-    if verdict.decision != "allow":
-        run.note_verdict(run.at("d"), verdict)
-        return run.classify(Denied(Rule(verdict.rule))), None
-    run.used["iterations"] += 1
+    ruling = run.authority.ask(Step())
+    if ruling.verdict.decision != "allow":
+        run.note_ruling(run.at("d"), ruling)
+        return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
+    run.authority.add("iterations")
     stopped = await hooks.before_model(run)
     if stopped is not None:
         return stopped, None
@@ -92,8 +100,8 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
         if run.spec.output is not None:
             run.spec.output.data(answer)
     except AnswerMismatch as wrong:
-        run.used["misfits"] += 1
-        goes_on = run.used["misfits"] <= run.spec.output_retries
+        run.changes["misfits"] += 1
+        goes_on = run.changes["misfits"] <= run.spec.output_retries
         if goes_on:
             run.window.add(refused_answer(str(wrong)))
         return run.classify(GaveUp(FailureMode.OUTPUT_MISMATCH), "inform" if goes_on else "terminate"), None
@@ -105,22 +113,25 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
     """Ask the model, with retries, and then its fallbacks. Returns a usable reply, or what follows."""
     spec = run.spec
     attempts = 0
-    for number in range(len(spec.models)):
+    for number, choice in enumerate(spec.models):
+        model = key_of(choice.name)
+        reserved = run.authority.reserve(model)
         request = LLMInput(
             spec.run_id,
-            run.driver.step,
+            run.step,
             run.window.messages(),
             spec.offers,
-            run.tokens_left(number),
+            reserved.tokens,
             spec.instructions,
             spec.output.schema if spec.output else None,
         )
-        effect = AskModel(request, spec.redactor, number)
+        effect = AskModel(request, spec.redactor, spec.ask[number] if spec.ask else None, number)
         outcome, attempts = await with_retries(run, "m", effect, idempotent=True, before=attempts)
-        if type(outcome) is not Failed or not run.has_time():
+        usage = outcome.usage if isinstance(outcome, ModelReplied) else None
+        run.cost = run.authority.settle(reserved, model, usage)
+        if type(outcome) is not Failed or not run.authority.has_time():
             break
     if isinstance(outcome, ModelReplied):
-        run.count_reply(number, outcome.usage)
         problem = outcome.problem
         if not problem and outcome.answer is not None and not outcome.answer.strip():
             problem = "an empty answer"

@@ -1,10 +1,9 @@
-"""One run under way: what it is made with, and what it has come to."""
+"""One agent at work: what it is made with, and what it has come to."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -12,24 +11,17 @@ from msgspec import Struct, field
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
 from ..driver import Driver
 from ..log.events import Decided, Event
-from ..log.values import Call, ModelChoice, ToolOffer, Usage
-from ..models.types import Message
+from ..log.values import Call, ModelChoice, PolicyHead, ToolOffer
+from ..models.types import Message, Model
 from ..policy.gate import Gate
-from ..policy.leaf import Question, Verdict
-from ..policy.prices import Price, key_of
-from ..policy.rules.loop_budget import Need
 from ..redaction.redactor import Redactor
 from ..schema.answer_type import AnswerType
-from ..tools.contract import Tool
-from ..tools.identity import call_key
+from .authority import Authority, Ruling
 from .window import Window
-
-_SECOND = 1_000_000_000
-_MINUTE = 60 * _SECOND
 
 
 class RunSpec(Struct, frozen=True):
-    """What a run is made with.
+    """What a run is made with, or an agent that it starts.
 
     Attributes:
         run_id: Its name.
@@ -37,6 +29,10 @@ class RunSpec(Struct, frozen=True):
         gate: The gate.
         offers: The tools as the model is offered them.
         models: The model, and its fallbacks.
+        gate_below: The gate of the same policy over its tools and those of all agents that it may start; None where it
+            may start none.
+        each: Changes each agent that is started, such as its gate where another policy is tried.
+        ask: The functions of the models; none where a record alone answers.
         instructions: The system message.
         seed: Of the jitter of waits.
         history: The messages before the question.
@@ -60,141 +56,136 @@ class RunSpec(Struct, frozen=True):
     output_retries: int = 0
     redactor: Redactor = field(default_factory=lambda: Redactor((), {}, b""))
     deadline_s: int = 0
+    gate_below: Gate | None = None
+    each: Callable[[RunSpec], RunSpec] = lambda spec: spec
+    ask: Sequence[Model] = ()
+
+    def head(self) -> dict[str, Any]:
+        """Return what a model is asked with beside the messages, as RunStarted and AgentStarted hold it."""
+        policy, (model, *fallbacks) = self.gate.policy, self.models
+        limits = policy.limits.limits
+        return {
+            "question": self.question,
+            "model": model.name,
+            "options": model.options,
+            "instructions": self.instructions,
+            "tools": list(self.offers),
+            "policy": PolicyHead(policy.file, policy.version, policy.on_deny, limits, policy.hides),
+            "output_schema": self.output.schema if self.output else None,
+            "output_retries": self.output_retries if self.output else 0,
+            "fallbacks": fallbacks,
+        }
 
 
 class RunState:
-    """A run under way.
+    """An agent at work: that of the run, or one that a call started.
+
+    Args:
+        spec: What it is made with.
+        driver: The driver of the run.
+        live: Takes steps until one has an ending, and returns it with the answer.
+        place: Its place in the run: "", or `4.c0/`.
+        above: The agent that started it.
 
     Attributes:
-        window: What the model sees.
-        used: What is used up of the budgets, by the name of the budget without `max_`.
+        authority: What it may do, and what it has used up.
+        window: What its model sees.
         refused: The calls that were refused, by identity, with the rule.
+        step: The number of its step.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
+        changes: How often a hook sent an answer back, and how often the model was told that one does not fit.
     """
 
-    def __init__(self, spec: RunSpec, driver: Driver) -> None:
-        self.spec, self.driver = spec, driver
+    def __init__(
+        self,
+        spec: RunSpec,
+        driver: Driver,
+        live: Callable[[RunState], Coroutine[Any, Any, tuple[Classification, str | None]]],
+        place: str = "",
+        above: RunState | None = None,
+    ) -> None:
+        self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
         self.gate = spec.gate
+        authority = None if above is None else above.authority
+        self.authority: Authority = Authority(spec.gate, spec.gate_below or spec.gate, driver, authority)
         self.window = Window()
-        self.used: defaultdict[str, int] = defaultdict(int)
         self.refused: dict[str, str] = {}
+        self.step = 0
         self.mode: FailureMode | None = None
         self.cost = 0
-        self._key: tuple[Call, str] | None = None  # the last one that was asked for
-        self._times: defaultdict[str, list[int]] = defaultdict(list)
-        self._repeats: defaultdict[str, int] = defaultdict(int)
+        self.changes: defaultdict[str, int] = defaultdict(int)
         self._decisions: defaultdict[str, int] = defaultdict(int)
-        self._counted: set[str] = set()
-        self._results: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._counted: dict[str, int] = {}
+        self._awaited: set[str] = set()
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the agent was stopped, None where it was not."""
+        return self.driver.stop_of(self.place)
+
+    def wait_for(self, keys: Iterable[str]) -> None:
+        """Note that it waits for agents that calls at places in the step start, which may ask in its stead."""
+        self._wait({*self._awaited, *keys})
+
+    def wait_no_more(self, keys: Iterable[str]) -> None:
+        """Note that such agents have ended, or were not started."""
+        self._wait(self._awaited - {*keys})
+
+    def _wait(self, awaited: set[str]) -> None:
+        before, self._awaited = self._awaited, awaited
+        self.authority.may_ask(len(awaited) - len(before) + bool(before) - bool(awaited))
 
     def at(self, key: str) -> str:
         """Return an address in the step that is under way."""
-        return f"{self.driver.step}.{key}"
+        return f"{self.place}{self.step}.{key}"
 
     def note(self, event: Event) -> None:
         """Write a line."""
         self.driver.journal.append(event)
 
-    def note_verdict(self, at: str, verdict: Verdict) -> Decided:
-        """Write what the gate said."""
-        decision, rule, place, reason = verdict
-        decided = Decided(at=at, decision=decision, rule=rule, place=place, reason=reason)
+    def note_ruling(self, at: str, ruling: Ruling) -> Decided:
+        """Write what the gates said."""
+        decision, rule, place, reason = ruling.verdict
+        decided = Decided(at=at, decision=decision, rule=rule, place=place, reason=reason, above=ruling.above)
         self.note(decided)
         return decided
 
-    def note_decision(self, key: str, verdict: Verdict) -> Decided:
+    def note_decision(self, key: str, ruling: Ruling) -> Decided:
         """Write the next decision on a call, given the call's place in the step."""
         at = self.at(f"{key}.d")
         self._decisions[at] += 1
         number = self._decisions[at]
-        return self.note_verdict(at if number == 1 else f"{at}{number}", verdict)
+        return self.note_ruling(at if number == 1 else f"{at}{number}", ruling)
 
     def count_hook(self, prefix: str) -> int:
         """Return the number of the next hook that is asked about a step or a call."""
         self._decisions[prefix] += 1
         return self._decisions[prefix]
 
-    def has_time(self, wait: int = 0) -> bool:
-        """Return whether the time of the run is not up, also after a wait of some nanoseconds."""
-        seconds = (self.driver.now + wait) // _SECOND
-        return self.gate.policy.limits.allows(Need("max_wall_clock_s", seconds, 1))
-
-    def ask_gate(self, about: Any, tool: str = "") -> Verdict:
-        """Ask the gate about what is no line of the log where it is allowed."""
-        self.used["wall_clock_s"] = self.driver.now // _SECOND
-        return self.gate.ask(Question(about, tool, self.used), explains=False)
-
-    def ask_about(self, key: str, call: Call) -> Verdict:
-        """Ask the gate about a proposed call, given its place in the step; one that it allowed before counts anew."""
-        at = self.at(key)
-        if at in self._counted:
-            self._counted.remove(at)
-            self.used["tool_calls"] -= 1
-            self._times[call.name].pop()
-        times, minute = self._times[call.name], self.driver.now - _MINUTE
-        self.used["wall_clock_s"] = self.driver.now // _SECOND
-        used = {**self.used, "calls": len(times), "per_minute": len(times) - bisect_right(times, minute)}
-        return self.gate.ask(Question(call, call.name, used, self._repeats[self.key_of(call)]))
-
-    def _price(self, number: int) -> Price | None:
-        return self.gate.policy.prices.get(key_of(self.spec.models[number].name))
-
-    def tokens_left(self, number: int) -> int:
-        """Return how many tokens one of the models may reply with, so that neither tokens nor money are overdrawn."""
-        limits, price = self.gate.policy.limits.limits, self._price(number)
-        left = limits["max_tokens"] - self.used["tokens"]
-        if "max_cost" in limits and price is not None:
-            left = min(left, price.most_output(limits["max_cost"] - self.used["cost"]))
-        return max(left, 0)
-
-    def count_reply(self, number: int, usage: Usage) -> None:
-        """Note what a reply of one of the models took: tokens, and money where the policy says what they cost."""
-        price = self._price(number)
-        self.used["tokens"] += usage.input_tokens + usage.output_tokens
-        self.cost = 0 if price is None else price.cost(usage)
-        self.used["cost"] += self.cost
+    def ask_about(self, key: str, call: Call) -> Ruling:
+        """Ask about a proposed call, given its place in the step; one that was allowed before counts anew."""
+        if (time := self._counted.pop(self.at(key), None)) is not None:
+            self.authority.uncount_call(call, time)
+        return self.authority.ask_about(call)
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""
-        self._counted.add(self.at(key))
-        self.used["tool_calls"] += 1
-        self._times[call.name].append(self.driver.now)
-
-    def retry_after_ms(self, call: Call) -> int | None:
-        """Return after what time the limits of its tool let a denied call through; None where no time does."""
-        leaf, times = self.gate.policy.tool_rules(call.name).limits, self._times[call.name]
-        most = leaf.limits.get("per_minute", 0)
-        if not 0 < most <= len(times) or not leaf.allows(Need("calls", len(times), 1)):
-            return None
-        return -(-(times[-most] + _MINUTE - self.driver.now) // 1_000_000)
-
-    def tool_of(self, call: Call) -> Tool | None:
-        """Return the tool of a call, None where the run has none of that name."""
-        return self.gate.tools.get(call.name)
-
-    def key_of(self, call: Call) -> str:
-        """Return the identity of a call."""
-        if self._key is None or self._key[0] is not call:
-            self._key = call, call_key(call, self.tool_of(call))
-        return self._key[1]
-
-    def count_result(self, call: Call, result: str) -> None:
-        """Note that a call gave a result, of which the digest is given."""
-        key = self.key_of(call)
-        self._results[key, result] += 1
-        self._repeats[key] = max(self._repeats[key], self._results[key, result])
+        self._counted[self.at(key)] = self.authority.count_call(call)
 
     def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
         """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""
-        word = self.gate.policy.on_failure(tool, self.used["failures"])
+        used = self.authority.used
+        word = self.gate.policy.on_failure(tool, used["failures"])
         found = classify(GaveUp(mode), self.gate.policy.on_deny, word)
-        self.used["failures"] += found.ending is None
+        used["failures"] += found.ending is None
         self.mode = mode
         return found
 
-    def classify(self, happening: Happening, on_failure: str = "terminate") -> Classification:
-        """Return what follows from a happening, and note its mode."""
-        found = classify(happening, self.gate.policy.on_deny, on_failure)
+    def classify(
+        self, happening: Happening, on_failure: str = "terminate", *, above: int = 0
+    ) -> Classification:
+        """Return what follows from a happening, and note its mode; a denial may be by a policy above."""
+        found = classify(happening, self.authority.on_deny(above), on_failure)
         self.mode = found.mode or self.mode  # what ends the run comes last
         return found

@@ -59,6 +59,18 @@ def check_prices(policy: Policy, models: Iterable[ModelName]) -> None:
             raise policy.error("/loop_budget/max_cost", f"prices has no model {key!r}", remedy)
 
 
+def check_redaction(policy: Policy, below: Policy) -> None:
+    """Refuse a policy of an agent that hides what the policy of the run does not: what enters is the same for all.
+
+    Raises:
+        PolicyError: The agent would see what is to be hidden.
+    """
+    for hidden in below.hides:
+        if hidden not in policy.hides:
+            what = f"{hidden} is not redacted by the policy of the run"
+            raise below.error("/redact", what, f"add it to redact in {policy.file}")
+
+
 def check_tool_rules(policy: Policy, tools: Iterable[Tool]) -> None:
     """Refuse a condition on an argument that a tool does not have, or that no value can meet, and such resources.
 

@@ -12,6 +12,7 @@ A question passes the rules that judge its kind, in this order (`rules/__init__.
     cycle_detection     does the call not give the same result again and again?
     tool_limits         has the tool calls left, in the run and in this minute?
     loop_budget         have the budgets room for the step, the call or the result?
+    agents              may the call start another agent?
     approval            may the call be made without asking a person?
 
 Each rule names the points that the question asks it about, and the leaves of the policy that have to allow each of

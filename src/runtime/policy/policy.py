@@ -183,6 +183,11 @@ class Policy:
         return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
 
     @cached_property
+    def agents(self) -> Limits:
+        """`agents`."""
+        return Limits(msgspec.to_builtins(self._file.agents), ())
+
+    @cached_property
     def prices(self) -> dict[str, Price]:
         """`prices`, by `PROVIDER:MODEL`."""
         found = {}

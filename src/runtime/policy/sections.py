@@ -193,6 +193,20 @@ class Approval(Section, frozen=True):
 EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)", max_length=100)]
 
 
+class Agents(Section, frozen=True):
+    """Which agents a run may start. All policies above an agent hold for it, and what it starts counts for all of them.
+
+    Attributes:
+        max_depth: How many levels of agents there may be below this one.
+        max_children: How many agents may be started in all.
+        max_parallel: How many of those that one reply starts are at work at the same time; the others wait.
+    """
+
+    max_depth: Number = 0
+    max_children: Number = 0
+    max_parallel: Number = 1
+
+
 class Redact(Section, frozen=True):
     """What becomes a placeholder wherever it enters a run.
 
@@ -225,6 +239,7 @@ class PolicyFile(Section, frozen=True):
     tools: dict[Name, ToolRules] = {}
     lists: dict[str, list[str | int | float | bool | None]] = {}
     approval: Approval = Approval()
+    agents: Agents = Agents()
     redact: Redact = Redact()
 
 

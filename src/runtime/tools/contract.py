@@ -19,8 +19,8 @@ from __future__ import annotations
 import builtins
 import copy
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from ...fail.errors import ToolError
 from ..formats import strict_json
@@ -45,6 +45,17 @@ Run = Callable[[dict[str, Any], Any], Any]
 """The function of a tool: of its arguments and `io`, to its result."""
 
 
+class StartsAgent(Protocol):
+    """An agent that a call may start."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Its own tools."""
+
+    def start(self, place: str) -> Any:
+        """Return the RunSpec of such an agent, given its place in the run; the call has its question."""
+
+
 class Tool:
     """A tool, checked when it is made.
 
@@ -62,6 +73,7 @@ class Tool:
         digest: SHA-256 of the source of its module, "" for one made in code.
         file: What messages call its file, "" for one made in code.
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
+        agent: The agent that a call starts, in the place of a function.
 
     Raises:
         ToolError: The tool breaks the contract.
@@ -83,6 +95,7 @@ class Tool:
         digest: str = "",
         file: str = "",
         is_foreign: bool = False,
+        agent: StartsAgent | None = None,
     ) -> None:
         self.file = file or f"tool {name!r}"
         wrong: list[str] = []  # whoever writes a tool is told all of it at once
@@ -109,7 +122,7 @@ class Tool:
             raise refusal(wrong, self.file)
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
-        self.digest, self.is_foreign = digest, is_foreign
+        self.digest, self.is_foreign, self.agent = digest, is_foreign, agent
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
@@ -164,7 +177,8 @@ class Tool:
 
     def offer(self) -> ToolOffer:
         """Return the tool as the model is offered it."""
-        return ToolOffer(self.name, self.description, self.effect, without_marks(self.input_schema))
+        effect = self.effect if self.agent is None else "agent"
+        return ToolOffer(self.name, self.description, effect, without_marks(self.input_schema))
 
 
 def without_marks(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -29,10 +29,9 @@ from ..formats import strict_json
 from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
-from ..log.addresses import step_of
 from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned
 from ..log.values import Call, Fact, Withheld
-from ..models.types import LLMOutput, Model, Piece, StreamingModel, clean_text, read_reply
+from ..models.types import LLMOutput, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
 from ..redaction.redactor import Redactor, placeholders
 from ..tools.contract import Tool
@@ -72,7 +71,6 @@ class Performer:
     """Performs what a run asks for.
 
     Args:
-        models: The model, and its fallbacks.
         workspace: What tools may touch.
         fault: Says what happens in place of an effect, by its address; for tests of failures.
 
@@ -83,11 +81,10 @@ class Performer:
 
     def __init__(
         self,
-        models: Sequence[Model],
         workspace: Workspace,
         fault: Callable[[str], Fault | None] = lambda at: None,
     ) -> None:
-        self._models, self._workspace, self.fault = models, workspace, fault
+        self._workspace, self.fault = workspace, fault
         self.on_piece: Callable[[Piece], None] | None = None
         self.earlier: Callable[[str, Call], ToolReturned | Failed] | None = None
 
@@ -109,7 +106,8 @@ class Performer:
 
     async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
         """Ask the model once."""
-        request, model = effect.request, self._models[effect.fallback]
+        request, model = effect.request, effect.ask
+        assert model is not None
         try:
             fault = self.fault(pending.at)
             if fault is not None and fault.error is not None:
@@ -125,7 +123,7 @@ class Performer:
             return _model_failed(pending.at, error, effect, is_told=self.fault(pending.at) is None)
         if not isinstance(output, LLMOutput):
             warn("the model failed: it returned %s and no LLMOutput", type(output).__name__)
-        reply = read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
+        reply = read_reply(output, pending.at, request.step_index, request.messages.size)
         return structs.replace(reply, fallback=effect.fallback) if effect.fallback else reply
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:

@@ -18,7 +18,6 @@ from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
-from ..models.types import Model
 from .people import Approve, answered
 from .perform import Fault, Performer, class_of
 
@@ -35,7 +34,6 @@ class Real(Performer):
     """The world as it is. `stop` may be called from any thread; all else belongs to the driver.
 
     Args:
-        models: As of Performer.
         workspace: What tools may touch.
         fault: As of Performer.
         grace: Seconds that a coroutine has to clean up once it is cancelled.
@@ -45,7 +43,6 @@ class Real(Performer):
 
     def __init__(
         self,
-        models: Sequence[Model],
         workspace: Workspace,
         fault: Callable[[str], Fault | None] = lambda at: None,
         *,
@@ -53,7 +50,7 @@ class Real(Performer):
         leaves: bool = False,
         approve: Approve | None = None,
     ) -> None:
-        super().__init__(models, workspace, fault)
+        super().__init__(workspace, fault)
         self._approve = approve
         self._grace, self._leaves = grace, leaves
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,7 +65,7 @@ class Real(Performer):
         self._zero = self._last = 0
 
     def stop(self, scope: str = "", why: str = "cancelled") -> None:
-        """Stop a part of the run, from any thread: "" all of it, `3.c1` a call."""
+        """Stop a part of the run, from any thread: "" all of it, `3.c1` a call, `3.c1/` the agent that it started."""
         event = StopAsked(at="", scope=scope, why=why)
         if self._loop is None:
             self._early.append(event)

@@ -20,7 +20,7 @@ from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
-from ..models.types import LLMOutput, Model
+from ..models.types import LLMOutput
 from .perform import NO_FAULT, Fault, Performer
 
 T = TypeVar("T")
@@ -33,7 +33,6 @@ class Virtual(Performer):
     """The virtual clock: 200 ms for the model, 20 ms for an attempt, and a wait lasts as long as it says.
 
     Args:
-        models: As of Performer.
         workspace: What tools may touch.
         fault: As of Performer.
         answers: A person's answer to the question at an address, None for silence.
@@ -42,13 +41,12 @@ class Virtual(Performer):
 
     def __init__(
         self,
-        models: Sequence[Model],
         workspace: Workspace,
         fault: Callable[[str], Fault | None] = lambda at: None,
         arrivals: Sequence[tuple[int, Entered]] = (),
         answers: Callable[[str], Answered | None] = lambda at: None,
     ) -> None:
-        super().__init__(models, workspace, fault)
+        super().__init__(workspace, fault)
         self._answers = answers
         self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
         self._arrivals = list(arrivals)

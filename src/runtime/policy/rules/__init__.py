@@ -1,6 +1,7 @@
 """The rules of the gate, in the order in which they speak."""
 
 from ..leaf import Rule
+from .agents import AgentsRule
 from .approval import ApprovalRule
 from .arg_schema import ArgSchemaRule
 from .arguments import ArgumentsRule
@@ -24,5 +25,6 @@ RULES: tuple[Rule, ...] = (
     CycleDetectionRule(),
     ToolLimitsRule(),
     LoopBudgetRule(),
+    AgentsRule(),
     ApprovalRule(),
 )

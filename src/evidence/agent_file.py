@@ -1,0 +1,185 @@
+"""What a file of a project says of an agent: a task of that of its run, a profile of one that a call may start.
+
+Every path in such a file is relative to the project and stays inside; so are the paths in records, with `/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ..fail.errors import InputError, TaskError
+from ..runtime.formats.documents import TypedDocument, read_document
+from ..runtime.formats.strict_json import digest
+from ..runtime.log.values import ModelChoice
+from ..runtime.loop.hooks import HOOKS, Hooks
+from ..runtime.loop.state import RunSpec
+from ..runtime.mcp.server import tool_names
+from ..runtime.models.types import Model
+from ..runtime.policy.consistency import check_names, check_prices
+from ..runtime.policy.gate import Gate
+from ..runtime.policy.policy import Policy
+from ..runtime.schema.answer_type import AnswerType
+from ..runtime.tools.agents import agent_tool, with_those_below
+from ..runtime.tools.contract import Tool
+from ..runtime.tools.loader import load_module
+from ..runtime.tools.project_modules import project_modules
+from .task_file import ProfileFile
+
+PROFILES: Final = "profiles"
+
+
+class AgentFile:
+    """A file that says what an agent is made with.
+
+    Attributes:
+        root: The project.
+        file: The path of the file, relative to the project.
+        digest: SHA-256 of its data in canonical JSON.
+        spec: What it says.
+        shared: Policies and tools that other files of the project have in common with it.
+    """
+
+    def __init__(self, root: Path, document: TypedDocument[Any], shared: dict[Any, Any]) -> None:
+        self.root, self._document, self.shared = root, document, shared
+        self.file, self.digest, self.spec = document.name, document.digest, document.value
+
+    def error(self, pointer: str, message: str, remedy: str) -> InputError:
+        """Return an error at the place of a JSON Pointer into the file."""
+        return self._document.error(pointer, message, remedy)
+
+    def inside(self, pointer: str, path: str) -> Path:
+        """Return a path of the project. Raises TaskError for one that leads out of it."""
+        if "\0" in path or not (self.root / path).resolve().is_relative_to(self.root):
+            raise self.error(pointer, "leads out of the project", "name a path inside")
+        return self.root / path
+
+    @property
+    def policy(self) -> Policy:
+        """Its policy. Raises InputError."""
+        file = self.spec.policy.file
+        if file not in self.shared:
+            self.shared[file] = Policy.load(self.inside("/policy/file", file), name=file)
+        policy: Policy = self.shared[file]
+        return policy
+
+    @cached_property
+    def output(self) -> AnswerType | None:
+        """The type of its answer. Raises InputError."""
+        try:
+            return None if self.spec.output_schema is None else AnswerType(self.spec.output_schema)
+        except InputError as error:
+            raise self.error("/output_schema", error.message, "write the JSON Schema of an object") from None
+
+    @cached_property
+    def _hooks(self) -> dict[str, tuple[Hooks, dict[str, str]]]:
+        """By file, its hooks, and path and digest of what they were read from. Raises ToolError."""
+        found = {}
+        for n, file in enumerate(self.spec.hooks):
+            self.inside(f"/hooks/{n}", file)
+            module, source = load_module(file, self.root)
+            known = {name: getattr(module, name) for name in Hooks.__struct_fields__ if hasattr(module, name)}
+            if not known:
+                raise self.error(f"/hooks/{n}", "the module has no hook", f"define one of {', '.join(HOOKS)}")
+            sources = {file: digest(source), **project_modules(source, self.root)}
+            found[file] = (Hooks(Path(file).stem, **known), sources)
+        return found
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Path and digest of its file and of its hooks."""
+        files = {self.file: self.digest}
+        for _, sources in self._hooks.values():
+            files |= sources
+        return files
+
+    def gates(self, tools: Sequence[Tool]) -> tuple[Gate, Gate | None]:
+        """Return its gate over some tools, and one over these and those of all agents below. Raises InputError."""
+        check_names(self.policy, tool_names(self.root) | profile_names(self.root))
+        gate = Gate(self.policy, tools)
+        starts = any(tool.agent is not None for tool in tools)
+        return gate, Gate(self.policy, with_those_below(tools)) if starts else None
+
+    def made_with(
+        self,
+        gates: tuple[Gate, Gate | None],
+        models: Sequence[Model],
+        choices: Sequence[ModelChoice],
+        *,
+        is_live: bool,
+    ) -> RunSpec:
+        """Return what the agent is made with; a live model is told the type of its answer."""
+        gate, gate_below = gates
+        check_prices(self.policy, (choice.name for choice in choices))
+        words = [self.spec.instructions] if self.spec.instructions else []
+        if self.output is not None and is_live:
+            words.append(self.output.instructions())
+        return RunSpec(
+            "",
+            "",
+            gate,
+            tuple(tool.offer() for tool in gate.tools.values()),
+            choices,
+            "\n\n".join(words),
+            hooks=[hooks for hooks, _ in self._hooks.values()],
+            output=self.output,
+            output_retries=self.spec.output_retries,
+            gate_below=gate_below,
+            ask=models,
+        )
+
+
+class Team(Protocol):
+    """What the agents of a run have in common."""
+
+    def tools_of(self, file: AgentFile) -> list[Tool]:
+        """Return the tools of an agent, with those that start agents. Raises InputError."""
+
+    def models_at(self, place: str) -> tuple[Sequence[Model], Sequence[ModelChoice], bool]:
+        """Return the models of the agent at a place, their names and options, and whether they are live."""
+
+
+class Profile(AgentFile):
+    """A profile, as a task starts it.
+
+    Args:
+        name: Its name.
+        team: The task.
+        named_by: The file that names it, and where.
+
+    Raises:
+        InputError: There is no such profile, or it is none.
+    """
+
+    def __init__(self, name: str, team: Team, named_by: tuple[AgentFile, str]) -> None:
+        above, pointer = named_by
+        known = profile_names(above.root)
+        if name not in known:
+            remedy = f"name one of {', '.join(sorted(known))}" if known else f"write {PROFILES}/{name}.yaml"
+            raise above.error(pointer, f"there is no profile {name[:80]!a}", remedy)
+        label = f"{PROFILES}/{name}.yaml"
+        document = read_document(above.root / label, label, ProfileFile, TaskError)
+        super().__init__(above.root, document, above.shared)
+        self._team = team
+        self.tool = agent_tool(name, self.spec.description, self)
+
+    @cached_property
+    def tools(self) -> list[Tool]:
+        """Its tools, with those that start agents. Raises InputError."""
+        return self._team.tools_of(self)
+
+    @cached_property
+    def _gates(self) -> tuple[Gate, Gate | None]:
+        return self.gates(self.tools)
+
+    def start(self, place: str) -> RunSpec:
+        """Return what the agent is made with that a call starts, given its place in the run."""
+        models, choices, is_live = self._team.models_at(place)
+        return self.made_with(self._gates, models, choices, is_live=is_live)
+
+
+def profile_names(root: Path) -> set[str]:
+    """Return the names of the profiles of a project."""
+    return {path.stem for path in (root / PROFILES).glob("*.yaml")}

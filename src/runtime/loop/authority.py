@@ -1,0 +1,221 @@
+"""What an agent may do, and what it has used up of its budgets.
+
+An agent acts under its own policy and under that of every agent above it. All of them have to allow what it does, and
+the nearest that objects is the one that is named. What it uses up counts for all of them, with what other agents below
+them use. Only repeated calls are counted for each agent by itself: that two agents read the same file is no loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from ..driver import Driver
+from ..log.values import Call, Usage
+from ..policy.gate import Gate
+from ..policy.leaf import Question, Verdict
+from ..policy.prices import Price
+from ..policy.rules.loop_budget import Need
+from ..tools.contract import Tool
+from ..tools.identity import call_key
+
+_SECOND = 1_000_000_000
+_MINUTE = 60 * _SECOND
+
+
+class Ruling(NamedTuple):
+    """What the gates say: a verdict, and how far above the agent the policy stands that says so."""
+
+    verdict: Verdict
+    above: int = 0
+
+
+class Reserved(NamedTuple):
+    """What is set aside while a model is asked: tokens, and for each policy of the chain what they may cost."""
+
+    tokens: int
+    costs: list[int]
+
+
+class Authority:
+    """What one agent may do and has used up, with the agents below it.
+
+    Args:
+        gate: Its gate.
+        gate_below: The gate of its policy over its tools and those of all agents that it may start.
+        driver: The driver of the run.
+        above: The authority of the agent that started it.
+
+    Attributes:
+        chain: Itself, and those above it.
+        used: What is used up of the budgets, by the name of the budget without `max_`.
+    """
+
+    def __init__(self, gate: Gate, gate_below: Gate, driver: Driver, above: Authority | None = None) -> None:
+        self.gate, self._gate_below, self._driver = gate, gate_below, driver
+        self.chain: list[Authority] = [self, *(above.chain if above is not None else ())]
+        self.used: defaultdict[str, int] = defaultdict(int)
+        self._begun = driver.now
+        self._may_ask = 1  # how many agents may ask a model, of itself and those below it
+        self._asks = 0  # how many of them do now
+        self._key: tuple[Call, str] | None = None  # the last one that was asked for
+        self._times: defaultdict[str, list[int]] = defaultdict(list)
+        self._repeats: defaultdict[str, int] = defaultdict(int)
+        self._results: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    # ---- questions -----------------------------------------------------------------------------------------------
+
+    def ask(self, about: Any, tool: str = "") -> Ruling:
+        """Ask about what is no line of the log where it is allowed. Called from any thread for what a tool meets."""
+        return self._ask(about, tool, 0, explains=False)
+
+    def ask_about(self, call: Call) -> Ruling:
+        """Ask about a proposed call."""
+        return self._ask(call, call.name, self._repeats[self.key_of(call)], explains=True)
+
+    def _ask(self, about: Any, tool: str, repeats: int, *, explains: bool) -> Ruling:
+        first = wish = None
+        for level, one in enumerate(self.chain):
+            used: dict[str, int] = one.used
+            used["wall_clock_s"] = one._seconds()
+            if explains:
+                times, minute = one._times[tool], self._driver.now - _MINUTE
+                lately = len(times) - bisect_right(times, minute)
+                used = {**used, "calls": len(times), "per_minute": lately, "depth": level}
+            gate = one.gate if one is self else one._gate_below
+            verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and one is self)
+            if verdict.decision == "deny":
+                return Ruling(verdict, level)
+            ruling = Ruling(verdict, level)
+            if verdict.decision == "escalate":
+                wish = wish or ruling
+            first = first or ruling
+        assert first is not None
+        return wish or first
+
+    def reveals(self, tool: str) -> frozenset[str]:
+        """Return the kinds of secrets that a tool is given: those that all policies reveal to it."""
+        return frozenset.intersection(*(frozenset(one.gate.policy.reveals(tool).kinds) for one in self.chain))
+
+    def on_deny(self, above: int) -> str:
+        """Return what follows a denial by one of the policies: `terminate` if it or the agent's own says so."""
+        words = {self.gate.policy.on_deny, self.chain[above].gate.policy.on_deny}
+        return "terminate" if "terminate" in words else "inform"
+
+    def allows(self, name: str, counter: str) -> bool:
+        """Return whether all budgets of a name have room for one more."""
+        return all(one.gate.policy.limits.allows(Need(name, one.used[counter], 1)) for one in self.chain)
+
+    def at_once(self) -> int:
+        """Return how many agents may be at work for this one at the same time."""
+        return min(one.gate.policy.agents.limits["max_parallel"] for one in self.chain)
+
+    def _seconds(self, wait: int = 0) -> int:
+        return (self._driver.now + wait - self._begun) // _SECOND
+
+    def has_time(self, wait: int = 0) -> bool:
+        """Return whether the time of no policy is up, also after a wait of some nanoseconds."""
+        limits = ((one.gate.policy.limits, one._seconds(wait)) for one in self.chain)
+        return all(limit.allows(Need("max_wall_clock_s", seconds, 1)) for limit, seconds in limits)
+
+    def left(self, name: str) -> int:
+        """Return how much is left of a budget that every policy has."""
+        budget = f"max_{name}"
+        return min(one.gate.policy.limits.limits[budget] - one.used[name] for one in self.chain)
+
+    # ---- what is used up -------------------------------------------------------------------------------------------
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Note that something of a budget is used up."""
+        for one in self.chain:
+            one.used[name] += amount
+
+    def may_ask(self, more: int) -> None:
+        """Note that so many more agents are at work that may ask a model."""
+        for one in self.chain:
+            one._may_ask += more
+
+    def reserve(self, model: str) -> Reserved:
+        """Set aside what a model may reply with, a fair share where other agents are at work.
+
+        So neither tokens nor money are overdrawn by agents that ask at the same time.
+        """
+        prices = [one.gate.policy.prices.get(model) for one in self.chain]
+        tokens = max(0, min(one._share(price) for one, price in zip(self.chain, prices, strict=True)))
+        costs = [0 if price is None else price.cost(Usage(0, tokens)) for price in prices]
+        for one, cost in zip(self.chain, costs, strict=True):
+            one._asks += 1
+            one.used["tokens"] += tokens
+            one.used["cost"] += cost
+        return Reserved(tokens, costs)
+
+    def _share(self, price: Price | None) -> int:
+        limits = self.gate.policy.limits.limits
+        left = limits["max_tokens"] - self.used["tokens"]
+        if "max_cost" in limits and price is not None:
+            left = min(left, price.most_output(limits["max_cost"] - self.used["cost"]))
+        return -(-left // (self._may_ask - self._asks))
+
+    def settle(self, reserved: Reserved, model: str, usage: Usage | None) -> int:
+        """Note what a model took of what was set aside, and return what that cost by the agent's own policy."""
+        tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
+        own = 0
+        for level, (one, cost) in enumerate(zip(self.chain, reserved.costs, strict=True)):
+            price = one.gate.policy.prices.get(model)
+            spent = 0 if usage is None or price is None else price.cost(usage)
+            one._asks -= 1
+            one.used["tokens"] += tokens - reserved.tokens
+            one.used["cost"] += spent - cost
+            own = own if level else spent
+        return own
+
+    def count_call(self, call: Call) -> int:
+        """Note that a call is made, and return when."""
+        self._count(call, 1)
+        for one in self.chain:
+            one._times[call.name].append(self._driver.now)
+        return self._driver.now
+
+    def uncount_call(self, call: Call, time: int) -> None:
+        """Note that a call which was counted at a time is decided anew."""
+        self._count(call, -1)
+        for one in self.chain:
+            one._times[call.name].remove(time)
+
+    def _count(self, call: Call, number: int) -> None:
+        self.add("tool_calls", number)
+        if (tool := self.tool_of(call)) is not None and tool.agent is not None:
+            self.add("children", number)
+
+    def count_result(self, call: Call, result: str) -> None:
+        """Note that a call gave a result, of which the digest is given."""
+        key = self.key_of(call)
+        self._results[key, result] += 1
+        self._repeats[key] = max(self._repeats[key], self._results[key, result])
+
+    def retry_after_ms(self, call: Call, above: int) -> int | None:
+        """Return after what time the limits of its tool let a denied call through; None where no time does.
+
+        Args:
+            call: The call.
+            above: Whose limits denied it.
+        """
+        one = self.chain[above]
+        leaf, times = one.gate.policy.tool_rules(call.name).limits, one._times[call.name]
+        most = leaf.limits.get("per_minute", 0)
+        if not 0 < most <= len(times) or not leaf.allows(Need("calls", len(times), 1)):
+            return None
+        return -(-(times[-most] + _MINUTE - self._driver.now) // 1_000_000)
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def tool_of(self, call: Call) -> Tool | None:
+        """Return the tool of a call, None where the agent has none of that name."""
+        return self.gate.tools.get(call.name)
+
+    def key_of(self, call: Call) -> str:
+        """Return the identity of a call."""
+        if self._key is None or self._key[0] is not call:
+            self._key = call, call_key(call, self.tool_of(call))
+        return self._key[1]

@@ -1,0 +1,42 @@
+"""`agents`: a call may start another agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...log.values import Call
+from ..leaf import Question, Rule, Sample
+from .loop_budget import Limits, Need
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+# what a question needs: the limit, and what it counts
+_NEEDS = {"max_depth": "depth", "max_children": "children", "max_parallel": "at_once"}
+
+
+class AgentsRule(Rule):
+    """Judges whether a call may start an agent: how deep, how many, and how many at once."""
+
+    id = "agents"
+    is_of_run = True
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
+        return [("/agents", policy.agents)]
+
+    def points(self, question: Question, tool: Tool | None) -> list[Need]:
+        if tool is None or tool.agent is None or not isinstance(question.about, Call):
+            return []
+        return [Need(name, question.used.get(counter, 0), 1) for name, counter in _NEEDS.items()]
+
+    def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
+        if allowed:
+            return "another agent may be started"
+        limit = leaf.limits[point.name]
+        return f"{point.name} is {limit}, and {point.used + 1} would be needed"
+
+    def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
+        if sample.call is not None:
+            yield Question(sample.call, sample.call.name, {_NEEDS[point.name]: point.used})

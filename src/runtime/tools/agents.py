@@ -1,0 +1,61 @@
+"""Agents as tools: what a call starts that lives as the agent of the run does, one level down."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ...fail.errors import ToolError
+from .contract import StartsAgent, Tool
+
+_INPUT: Final = {
+    "type": "object",
+    "properties": {"task": {"type": "string", "minLength": 1, "description": "What it is to do."}},
+    "required": ["task"],
+    "additionalProperties": False,
+}
+_OUTPUT: Final = {
+    "type": "object",
+    "properties": {"ending": {"type": "string"}, "answer": {"type": ["string", "null"]}},
+    "required": ["ending", "answer"],
+    "additionalProperties": False,
+}
+
+
+def agent_tool(name: str, description: str, agent: StartsAgent) -> Tool:
+    """Return the tool whose calls start an agent; its result is how that ended, and its answer.
+
+    Args:
+        name: As of Tool.
+        description: What a model reads about it.
+        agent: The agent.
+
+    Raises:
+        ToolError: The name is none of a tool.
+    """
+    return Tool(name, description, _INPUT, _OUTPUT, "pure", _not_run, idempotent=True, agent=agent)
+
+
+def _not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
+    raise AssertionError("a call of this tool starts an agent")
+
+
+def with_those_below(tools: Iterable[Tool]) -> list[Tool]:
+    """Return some tools with those of all agents that they may start.
+
+    Raises:
+        ToolError: Two different tools have the same name.
+    """
+    found: dict[str, Tool] = {}
+    waiting = deque(tools)
+    while waiting:
+        tool = waiting.popleft()
+        other = found.setdefault(tool.name, tool)
+        if other is tool:
+            waiting += [it for it in (tool.agent.tools if tool.agent else ()) if found.get(it.name) is not it]
+        elif not tool.digest or (tool.digest, tool.file) != (other.digest, other.file):
+            raise ToolError(
+                f"two tools are called {tool.name!r}", remedy="give one of them another name, also in agents"
+            )
+    return [*found.values()]
