@@ -68,7 +68,7 @@ def played(run_id: str = "r", seed: int = 1, tool: str = "echo", words: str = "a
     agent = Agent(model, ["echo", OTHER], Policy.from_dict(merged(POLICY, {**policy, **delta})), root=kit)
     spec = agent.spec("?", run_id=run_id, seed=seed)
     with agent.workspace() as workspace:
-        world = Asked([model], workspace, lambda at: Fault(TimeoutError()) if at.endswith(".i1") else None)
+        world = Asked(workspace, lambda at: Fault(TimeoutError()) if at.endswith(".i1") else None)
         events = run_now(make_run(spec, head_of(spec), world)).journal.events
     return world.digests, [event.took for event in events if isinstance(event, Waited)]
 
