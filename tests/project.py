@@ -15,13 +15,14 @@ from tachograph.evidence.tasks import Task, load_task
 
 HERE = Path(__file__).parent
 TOOLS = ["echo", "look", "save", "log", "mail", "page", "odd"]
+TEAM = ["send_message", "list_agents", "stop_agent"]
 TOKEN = "ghp_" + "a1B2" * 9
 BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
 PLANTED = (b"someone@mail.test", b"a1B2a1B2a1B2", b"sk-0123456789", b"the text of an exception", b"swallowed")
 # agents that a scenario may start: one that may start others like itself, and one that only reads and gives up soon
 PROFILES: dict[str, dict[str, Any]] = {
-    "helper": {"tools": TOOLS, "agents": ["helper", "reader"], "instructions": "Help."},
+    "helper": {"tools": [*TOOLS, *TEAM], "agents": ["helper", "reader"], "instructions": "Help."},
     "reader": {"tools": [*TOOLS], "hooks": ["hooks/words.py"]},
 }
 POLICY: dict[str, Any] = {
@@ -57,8 +58,9 @@ def merged(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
 
 POLICIES = {
     "helper": {
-        "tool_registry": {"allowed": [*TOOLS, *PROFILES]},
+        "tool_registry": {"allowed": [*TOOLS, *TEAM, *PROFILES]},
         "agents": {"max_depth": 2, "max_children": 9, "max_parallel": 2},
+        "loop_budget": {"max_iterations": 30},
         "on_deny": "inform",
     },
     "reader": {"tool_registry": {"allowed": ["echo", "look"]}, "loop_budget": {"max_iterations": 3}},
@@ -85,7 +87,7 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
         name = scenario["name"]
         policy, task = merged(POLICY, scenario.get("policy", {})), task_of(scenario)
         if agents := scenario.get("agents"):
-            policy["tool_registry"]["allowed"] += agents
+            policy["tool_registry"]["allowed"] += [*agents, *TEAM]
         (root / "policy" / f"{name}.yaml").write_text(json.dumps(policy), encoding="utf-8")
         (root / "tasks" / "s" / f"{name}.yaml").write_text(json.dumps(task), encoding="utf-8")
     return root
@@ -101,7 +103,7 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "instructions": scenario.get("instructions", ""),
         "seed": 7,
         "policy": {"file": f"policy/{scenario['name']}.yaml"},
-        "tools": TOOLS,
+        "tools": [*TOOLS, *TEAM] if "agents" in scenario else TOOLS,
         "mounts": {"book": "book"},
         "setup": scenario.get("setup", [{"path": "box/a.txt", "text": "in the box"}]),
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},

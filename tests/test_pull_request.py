@@ -95,7 +95,7 @@ def test_each_cause_has_one_annotation_and_ten_have_at_most(repository: Path, ca
 
 def rename_a_tool(root: Path, patch: pytest.MonkeyPatch) -> None:
     (root / "tools/search.py").rename(root / "tools/find.py")
-    for path in [*(root / "policy").glob("*.yaml"), *(root / "tasks").rglob("*.yaml")]:
+    for path in [path for it in ("policy", "profiles", "tasks") for path in (root / it).rglob("*.yaml")]:
         path.write_text(re.sub(r"\bsearch\b", "find", path.read_text()))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
@@ -16,7 +16,7 @@ from ..runtime.formats.strict_json import digest
 from ..runtime.log.values import ModelChoice
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
-from ..runtime.mcp.server import tool_names
+from ..runtime.mcp.server import PROFILES, profile_names, tool_names
 from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_names, check_prices
 from ..runtime.policy.gate import Gate
@@ -27,8 +27,6 @@ from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import load_module
 from ..runtime.tools.project_modules import project_modules
 from .task_file import ProfileFile
-
-PROFILES: Final = "profiles"
 
 
 class AgentFile:
@@ -97,7 +95,7 @@ class AgentFile:
 
     def gates(self, tools: Sequence[Tool]) -> tuple[Gate, Gate | None]:
         """Return its gate over some tools, and one over these and those of all agents below. Raises InputError."""
-        check_names(self.policy, tool_names(self.root) | profile_names(self.root))
+        check_names(self.policy, tool_names(self.root))
         gate = Gate(self.policy, tools)
         starts = any(tool.agent is not None for tool in tools)
         return gate, Gate(self.policy, with_those_below(tools)) if starts else None
@@ -107,6 +105,7 @@ class AgentFile:
         gates: tuple[Gate, Gate | None],
         models: Sequence[Model],
         choices: Sequence[ModelChoice],
+        question: str,
         *,
         is_live: bool,
     ) -> RunSpec:
@@ -118,7 +117,7 @@ class AgentFile:
             words.append(self.output.instructions())
         return RunSpec(
             "",
-            "",
+            question,
             gate,
             tuple(tool.offer() for tool in gate.tools.values()),
             choices,
@@ -174,12 +173,7 @@ class Profile(AgentFile):
     def _gates(self) -> tuple[Gate, Gate | None]:
         return self.gates(self.tools)
 
-    def start(self, place: str) -> RunSpec:
-        """Return what the agent is made with that a call starts, given its place in the run."""
+    def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
+        """Return what the agent is made with that a call starts, given its place in the run and the arguments."""
         models, choices, is_live = self._team.models_at(place)
-        return self.made_with(self._gates, models, choices, is_live=is_live)
-
-
-def profile_names(root: Path) -> set[str]:
-    """Return the names of the profiles of a project."""
-    return {path.stem for path in (root / PROFILES).glob("*.yaml")}
+        return self.made_with(self._gates, models, choices, arguments["task"], is_live=is_live)

@@ -14,11 +14,13 @@ from ..runtime.log.events import (
     AgentEnded,
     AgentStarted,
     Answered,
+    CallEnded,
     Decided,
     Event,
     Failed,
     HookAnswered,
     ModelReplied,
+    Received,
     RunEnded,
     RunStarted,
     StepEnded,
@@ -164,7 +166,7 @@ class Comparison:
             return "ASKED" if is_asked else "OTHER"
         if isinstance(old, StepEnded) and isinstance(new, StepEnded) and old.added == new.added:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
-        if isinstance(event, ModelReplied | StepEnded):
+        if isinstance(event, ModelReplied | StepEnded | Received | CallEnded):
             return "ASKED"
         return "ENDING" if isinstance(event, AgentEnded | RunEnded) else "OTHER"
 
@@ -175,7 +177,8 @@ class Comparison:
         call = match[0] if match else ""
         calls = [held.get(call) for held in self._calls]
         tools = {file for files in self._origin.tools.values() for file in files}
-        own = {file for it in calls if it for file in self._origin.tools.get(it.name, ())} or tools
+        named = {it.name for it in calls if it} | _changed_offers(old, new)
+        own = {file for name in named for file in self._origin.tools.get(name, ())} or tools
         policy = {*self._origin.policy}
         near = {*self._moved}
         if calls[0] != calls[1]:
@@ -226,6 +229,14 @@ def with_inputs(moved: Mapping[str, str], found: list[Difference]) -> list[Diffe
     if moved and not found:
         found = [Difference("OTHER", MANIFEST, "names other inputs; all lines are the same", (*moved,))]
     return [Difference("INPUT", path, words) for path, words in moved.items()] + found
+
+
+def _changed_offers(old: Event | None, new: Event | None) -> set[str]:
+    """Return the tools that the model of an agent is offered otherwise, given two first lines of it."""
+    offers = [{it.name: it for it in getattr(event, "tools", ())} for event in (old, new)]
+    return {
+        name for name in offers[0].keys() | offers[1].keys() if offers[0].get(name) != offers[1].get(name)
+    }
 
 
 def _calls_of(events: Sequence[Event]) -> dict[str, Call]:

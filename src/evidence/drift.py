@@ -22,8 +22,8 @@ Found = Mapping[str, Sequence[Difference]]
 Mark = Callable[[str], str]
 """What marks text that comes from a run."""
 
-_STORIES: Final = 12  # of one cause
-_FILES: Final = 10
+_STORIES: Final = 8  # of one cause
+_FILES: Final = 6
 _NAMES: Final = 4
 _ANNOTATIONS: Final = 10  # the service shows no more
 _PLACE: Final = re.compile(r"(.*?)(?::([0-9]+))?(?::[0-9]+)?", re.DOTALL)

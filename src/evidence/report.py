@@ -26,7 +26,7 @@ from ..runtime.log.events import (
     ToolReturned,
 )
 from ..runtime.log.steps import AttemptView, CallView, StepView, all_steps, model_words, steps_of
-from ..runtime.log.values import ModelName
+from ..runtime.log.values import Message, ModelName
 from ..runtime.models.types import call_text
 from ..runtime.policy.rules.loop_budget import said
 
@@ -118,11 +118,18 @@ def counts(steps: Sequence[StepView], denials: int | None = None) -> str:
 def _rows(step: StepView, link: Link) -> list[str]:
     if step.refused is not None:
         return [_row(step, "*refused before the model was asked*", step.refused, "", link=link)]
-    calls = [_call_row(step, call, link) for call in step.calls]
+    calls = [_row(step, f"*{escape_markdown(_said_by(it))}*", None, "", mode="") for it in step.received]
+    calls += [_call_row(step, call, link) for call in step.calls]
     if (reply := step.reply) is None or reply.problem:
         problem = "" if reply is None else f": {escape_markdown(reply.problem)}"
         return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked))), *calls]
-    return calls or [_row(step, "*answer*" if _has_answer(step) else "*no answer*", None, "")]
+    if step.calls:
+        return calls
+    return [*calls, _row(step, "*answer*" if _has_answer(step) else "*no answer*", None, "")]
+
+
+def _said_by(message: Message) -> str:
+    return f"message of {message.sender or 'the agent of the run'}: {truncate(message.text, 200)}"
 
 
 def _has_answer(step: StepView) -> bool:
@@ -134,6 +141,8 @@ def _call_row(step: StepView, call: CallView, link: Link) -> str:
     if call.decided is None:
         return _row(step, text, None, "not reached", mode="")
     without = "none" if call.stopped is None else "stopped"
+    if call.told is not None:
+        without = "answered at once"
     if call.agent is not None:
         without = f"an agent ({call.agent.ended.ending if call.agent.ended else 'not ended'})"
     results = ", ".join(attempt.result for attempt in call.attempts)
@@ -231,11 +240,8 @@ def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int 
         "max_result_bytes": sum(
             out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None
         )
-        + sum(
-            len(canonical(agent.result))
-            for call in calls
-            if (agent := call.agent) is not None and agent.ended is not None and call.objection is None
-        ),
+        + sum(len(canonical(result)) for call in calls if (result := call.result) is not None)
+        + sum(len(it.text.encode()) for step in every for it in step.received if it.is_answer),
         "max_attempts": len(outcomes),
         "max_cost": sum(step.cost for step in every),
         "max_wall_clock_s": steps[-1].ended // 1_000_000_000 if steps else 0,
@@ -290,7 +296,8 @@ def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[
     alias = names.setdefault(call.call.name, f"t{len(names) + 1}")
     arrows = [f"    model ->> gate: {step.number} {_word(call.call.name)}"]
     if call.is_made:
-        results = ", ".join(attempt.result for attempt in call.attempts) or "an agent"
+        without = "answered" if call.agent is None else "an agent"
+        results = ", ".join(attempt.result for attempt in call.attempts) or without
         arrows.append(f"    gate ->> {alias}: allow, {results}")
     denied = call.verdict
     refused = denied is not None and (denied.decision == "deny" or not call.is_allowed)

@@ -13,11 +13,13 @@ from ..runtime.log.events import (
     AgentEnded,
     AgentStarted,
     Answered,
+    CallEnded,
     Decided,
     Event,
     Failed,
     HookAnswered,
     ModelReplied,
+    Received,
     RunEnded,
     RunStarted,
     Settled,
@@ -112,6 +114,12 @@ def words(event: Event) -> str:
             return f"run {event.run_id} started under {event.policy.file} {event.policy.version}: {event.question}"
         case AgentStarted():
             return f"an agent started under {event.policy.file} {event.policy.version}: {event.question}"
+        case Received():
+            return "; ".join(
+                f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages
+            )
+        case CallEnded():
+            return f"the run answered {encode(event.told).decode()}"
         case ModelReplied(problem=problem) if problem:
             return f"the reply of {model_words(event)} cannot be used: {problem}"
         case ModelReplied(answer=str()):

@@ -25,6 +25,7 @@ from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Event, RunStarted
 from ..runtime.log.values import ModelChoice
 from ..runtime.loop.state import RunSpec
+from ..runtime.loop.team import TEAM_TOOLS
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
@@ -138,6 +139,7 @@ class Task(AgentFile):
             except InputError as error:
                 raise self.error(join(["mcp", name]), error.message, error.remedy or "") from None
             offered |= {tool.name: tool for tool in server.tools}
+        offered |= TEAM_TOOLS
         own = load_tools([name for name in self._named if name not in offered], self.root)
         known = offered | {tool.name: tool for tool in own.tools}
         return LoadedTools([known[name] for name in self._named], own.modules)
@@ -204,11 +206,10 @@ class Task(AgentFile):
         for profile in self.profiles.values():
             check_redaction(self.policy, profile.policy)
         models, choices, is_live = self.models_at("")
-        spec = self.made_with(self._gates, models, choices, is_live=is_live)
+        spec = self.made_with(self._gates, models, choices, self.spec.question, is_live=is_live)
         return structs.replace(
             spec,
             run_id=self.run_id,
-            question=self.spec.question,
             seed=self.spec.seed,
             redactor=self.policy.redactor({}, scripted_key(self.run_id)),
             deadline_s=self.spec.deadline_s,

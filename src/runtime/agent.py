@@ -16,6 +16,7 @@ from .log.events import Event, RunStarted
 from .log.steps import steps_of
 from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
+from .loop.team import TEAM_TOOLS
 from .mcp.server import McpServer
 from .models.fallback import Fallback, choice_of, models_of
 from .models.types import Model, Piece, clean_text, read_history
@@ -96,6 +97,7 @@ class Agent:
         self._root = Path(root)
         given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
         given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
+        given = [TEAM_TOOLS.get(tool, tool) if isinstance(tool, str) else tool for tool in given]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
             what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")
@@ -153,9 +155,9 @@ class Agent:
         """
         return agent_tool(name, description, self)
 
-    def start(self, place: str) -> RunSpec:
+    def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with where a call starts it."""
-        return self._spec("", "")
+        return self._spec(arguments["task"], "")
 
     def _spec(self, question: str, run_id: str) -> RunSpec:
         return RunSpec(

@@ -1,7 +1,7 @@
 """Who goes next.
 
-A run is a coroutine that now and then waits: for an effect, or for another branch. The driver lets every branch go on
-until it waits, and then lets one next thing happen, which is one of three:
+A run is a coroutine that now and then waits: for an effect, for another branch, or for a message. The driver lets every
+branch go on until it waits, and then lets one next thing happen, which is one of three:
 
     the log says what happened next      replay, and resume until the log is at its end
     the world says what is over first    record, and resume from there on
@@ -19,11 +19,12 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from ..fail.errors import NotRecorded, TachographError
+from .branches import Branch, Mailbox, Pending, World
 from .effects import AskModel, Effect, Wait
 from .log.addresses import is_in, place_of, step_of
 from .log.events import (
@@ -41,6 +42,7 @@ from .log.events import (
     Waited,
 )
 from .log.journal import Diverged, Journal
+from .log.values import Message
 from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
@@ -64,77 +66,6 @@ class InDoubt(TachographError):
         super().__init__(
             f"nobody knows if these happened; see `tachograph show`, and say it of each: {calls}"
         )
-
-
-class Branch:
-    """Something that goes on by itself: the run, and calls that are made side by side."""
-
-    __slots__ = ("coroutine", "is_over", "result", "waiting")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.coroutine = coroutine
-        self.is_over = False
-        self.result: Any = None
-        self.waiting: list[Branch] = []
-
-    def __await__(self) -> Generator[Branch, None, Any]:
-        if not self.is_over:
-            yield self
-        return self.result
-
-
-class Pending(msgspec.Struct, frozen=True):
-    """An effect under way.
-
-    Attributes:
-        at: Its address.
-        effect: The effect.
-        base: When its step began, in nanoseconds since the beginning of the run.
-        begun: When it began, likewise.
-        number: How many effects began before it.
-        branch: What waits for it.
-    """
-
-    at: str
-    effect: Effect
-    base: int
-    begun: int
-    number: int
-    branch: Branch
-
-
-class World(Protocol):
-    """What performs effects. Times are nanoseconds since the beginning of the run."""
-
-    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]], deadline: int | None) -> None:
-        """Take over from the log, which ended at a time; what came from outside stands in it, each with its time.
-
-        At the deadline the run is stopped; None for never.
-        """
-
-    def clock(self, now: int) -> int:
-        """Return the time, which is at least `now`."""
-
-    async def start(self, pending: Pending) -> None:
-        """Begin an effect."""
-
-    async def perform(self, pending: Pending) -> Outcome:
-        """Perform an effect to its end."""
-
-    def answer(self, pending: Pending) -> Answered:
-        """Return the answer of a person that a script holds."""
-
-    def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
-        """Tell an outcome at once, without performing anything."""
-
-    def cancel(self, pending: Pending, now: int, why: str) -> None:
-        """End an effect under way; its outcome is Stopped."""
-
-    async def next(self) -> tuple[int, Outcome | Entered] | None:
-        """Return what is over or arrives first and when, or None if nothing can happen."""
-
-    async def sync(self, journal: Journal) -> None:
-        """Put the log on the disk."""
 
 
 class Driver:
@@ -172,11 +103,16 @@ class Driver:
         self._ready: deque[tuple[Branch, Any]] = deque()
         self._branches: dict[Branch, None] = {}
         self._under_way: dict[str, Pending] = {}
+        self._mailboxes: dict[str, Mailbox] = {}
         self._stops: dict[str, str] = {}
         self._begun = self._entered = 0
         self._came: list[tuple[int, Entered]] = []
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
+
+    def begin_agent(self, place: str) -> Mailbox:
+        """Note that an agent is at work, and return its mailbox."""
+        return self._mailboxes.setdefault(place, Mailbox())
 
     def begin_step(self, place: str, number: int) -> None:
         """Note that an agent begins a step."""
@@ -186,7 +122,30 @@ class Driver:
 
     def end_agent(self, place: str) -> None:
         """Note that an agent that a call started is at work no more."""
-        del self._steps[place]
+        del self._steps[place], self._mailboxes[place]
+
+    def post(self, place: str, message: Message) -> bool:
+        """Put a message into the mailbox of an agent; False if it is at work no more."""
+        mailbox = self._mailboxes.get(place)
+        if mailbox is not None:
+            mailbox.append(message)
+            self._wake(mailbox)
+        return mailbox is not None
+
+    def agents_in(self, place: str) -> list[str]:
+        """Return the places of the agents at work below one of them."""
+        return [it for it in self._mailboxes if it != place and is_in(it, place)]
+
+    def stop(self, scope: str, why: str) -> None:
+        """End what is under way in a scope; what begins there later ends as it begins."""
+        self._stops.setdefault(scope, why)  # the first reason counts, or a resume would tell another one
+        if self._is_live and self._world is not None:
+            for pending in list(self._under_way.values()):
+                if is_in(pending.at, scope):
+                    self._world.cancel(pending, self.now, self._stops[scope])
+        for place, mailbox in self._mailboxes.items():
+            if is_in(place, scope):
+                self._wake(mailbox)
 
     @types.coroutine
     def perform(self, at: str, effect: Effect) -> Generator[tuple[str, Effect], Any, Any]:
@@ -204,7 +163,7 @@ class Driver:
                 number, job = waiting.popleft()
                 results[number] = await job()
 
-        for branch in [self._spawn(work()) for _ in jobs[:at_once]]:
+        for branch in [self.spawn(work()) for _ in jobs[:at_once]]:
             await branch
         return [results[number] for number in range(len(jobs))]
 
@@ -226,7 +185,7 @@ class Driver:
             Diverged: The log says something else than the run does.
             NotRecorded: The log alone answers, and holds no outcome of an effect.
         """
-        root = self._spawn(main)
+        root = self.spawn(main)
         try:
             if self._world is not None and not self._settled.keys() >= {*self.journal.doubts}:
                 raise InDoubt(self.journal.doubts)  # before anything else is begun
@@ -244,7 +203,8 @@ class Driver:
             for branch in reversed(self._branches):
                 branch.coroutine.close()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Branch:
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Branch:
+        """Let a coroutine go on by itself."""
         branch = Branch(coroutine)
         self._branches[branch] = None
         self._ready.append((branch, None))
@@ -257,12 +217,16 @@ class Driver:
         except StopIteration as end:
             branch.is_over, branch.result = True, end.value
             del self._branches[branch]
-            self._ready.extend((waiting, None) for waiting in branch.waiting)
+            self._wake(branch)
         else:
-            if type(awaited) is not Branch:
+            if type(awaited) is tuple:
                 return self._begin(branch, *awaited)
             awaited.waiting.append(branch)
         return None
+
+    def _wake(self, awaited: Branch | Mailbox) -> None:
+        self._ready.extend((branch, None) for branch in awaited.waiting)
+        awaited.waiting.clear()
 
     def _begin(self, branch: Branch, at: str, effect: Effect) -> Pending | None:
         self._begun += 1
@@ -410,12 +374,5 @@ class Driver:
         self._came.append((self.now, event))
         if isinstance(event, Answered):
             self._ready.append((self._under_way.pop(event.at).branch, event))
-        if not isinstance(event, StopAsked):
-            return
-        self._stops.setdefault(
-            event.scope, event.why
-        )  # the first reason counts, or a resume would tell another one
-        if self._is_live and self._world is not None:
-            for pending in list(self._under_way.values()):
-                if is_in(pending.at, event.scope):
-                    self._world.cancel(pending, self.now, self._stops[event.scope])
+        if isinstance(event, StopAsked):
+            self.stop(event.scope, event.why)

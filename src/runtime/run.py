@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from .driver import Driver, Word, World
+from .branches import World
+from .driver import Driver, Word
 from .effects import Effect
 from .log.events import Event, RunEnded, RunStarted, encode
 from .log.journal import Journal, LogWriter

@@ -1,4 +1,7 @@
-"""Send the spans of a run to an OTLP receiver while it goes on: those of a step at its end, the root at the end."""
+"""Send the spans of a run to an OTLP receiver while it goes on: those of a step at its end, the root at the end.
+
+Steps during which an agent is at work in the background are sent when it has ended.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Self
 
 from ..fail.errors import InputError, warn
 from ..runtime.log.addresses import place_of
-from ..runtime.log.events import Event, RunEnded, RunStarted, StepEnded
+from ..runtime.log.events import AgentEnded, AgentStarted, Event, RunEnded, RunStarted, StepEnded
 from ..runtime.log.steps import steps_of
 from .push import check_endpoint, push
 from .spans import Span, spans_of
@@ -41,6 +44,7 @@ class LiveExport:
         self._events: list[Event] = []
         self._step: list[Event] = []  # lines of the step under way
         self._began = 0  # when it began, in nanoseconds since the run did
+        self._open = 0  # agents that calls have started
         self._sent: set[str] = set()
         self._waiting: queue.SimpleQueue[Sequence[Span] | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send, name="tachograph-export", daemon=True)
@@ -55,9 +59,8 @@ class LiveExport:
         self._step.append(event)
         if isinstance(event, RunEnded):
             self._put(spans_of(self._events))
-        elif isinstance(event, StepEnded):
-            if place_of(event.at):
-                return  # sent with the step of the run that it belongs to
+        self._open += isinstance(event, AgentStarted) - isinstance(event, AgentEnded)
+        if isinstance(event, StepEnded) and not place_of(event.at) and not self._open:
             # the step alone, since a long run has many
             head, steps = self._events[0], steps_of(self._step, self._began)
             assert isinstance(head, RunStarted)

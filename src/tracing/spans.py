@@ -248,10 +248,10 @@ class _Trace:
             "agent.tool.status": status,
             "openinference.span.kind": "TOOL",
         }
-        error, times = "", (0, 0)
+        error, times = "", (call.decided_at, call.decided_at)
         if agent is not None:
             times = (agent.begun, agent.ended_at)
-        else:
+        elif call.attempts:
             last = call.attempts[-1]
             error = _error_of(last.outcome, "tool_output_invalid") if status == "failed" else ""
             if error and error != "tool_output_invalid":
@@ -269,8 +269,8 @@ class _Trace:
         if agent is not None:
             run = self.add_agent(f"{call.at}/", own, call.call.name, agent.head, agent.ended, times)
             self.add_steps(agent.steps, agent.head, run)
-            if call.objection is not None:
-                self._add_decision(call.objection, own, "execution", agent.ended_at, call)
+        if call.objection is not None:
+            self._add_decision(call.objection, own, "execution", times[1], call)
 
     def _add_attempt(self, attempt: AttemptView, parent: str) -> str:
         attributes: dict[str, Value] = {

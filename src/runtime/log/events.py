@@ -22,7 +22,9 @@ There are three kinds, and the kind says how a replay comes by a line:
     2.c0.i1.q1       a person's word on an attempt whose outcome was lost
     2.c0/0, 2.c0/end the beginning and the end of an agent that the first call of step 2 started
     2.c0/1.m1        the same as 1.m1, inside that agent
+    2.c0.e           what such a call came to at once, where the agent goes on in the background
     2.c0.e.d         the decision on what such a call came to
+    2.r              the messages that were read at the beginning of step 2
 """
 
 import re
@@ -30,7 +32,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .values import Call, Fact, ModelChoice, ModelName, PolicyHead, ToolOffer, Usage
+from .values import Call, Fact, Message, ModelChoice, ModelName, PolicyHead, ToolOffer, Usage
 
 
 def _tag(name: str) -> str:
@@ -138,6 +140,18 @@ class AgentStarted(Made, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     output_retries: int = 0
     fallbacks: list[ModelChoice] = []
+
+
+class Received(Made, frozen=True, kw_only=True):
+    """Messages that an agent reads at the beginning of a step."""
+
+    messages: list[Message]
+
+
+class CallEnded(Made, frozen=True, kw_only=True):
+    """What the loop itself answered to a call: that an agent is at work now, or what it knows of agents."""
+
+    told: dict[str, Any]
 
 
 class Decided(Made, frozen=True, kw_only=True):
@@ -325,7 +339,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 
 AnyEvent = (
-    RunStarted | AgentStarted | Decided | ToolStarted | StepEnded | AgentEnded | RunEnded
+    RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted | StepEnded | AgentEnded | RunEnded
     | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip

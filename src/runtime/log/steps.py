@@ -12,16 +12,18 @@ from .events import (
     AgentEnded,
     AgentStarted,
     Answered,
+    CallEnded,
     Decided,
     Event,
     Failed,
     HookAnswered,
     ModelReplied,
     Outcome,
+    Received,
     StepEnded,
     Stopped,
 )
-from .values import Call
+from .values import Call, Message
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
 CallStatus = Literal["ok", "denied", "cancelled", "failed"]
@@ -85,7 +87,8 @@ class CallView(msgspec.Struct, gc=False):
         again: The objection of the gate after a person allowed it.
         stopped: What stopped it before its first attempt.
         agent: The agent that it started.
-        objection: The objection to what that agent came to.
+        told: What the loop answered at once.
+        objection: The objection to what came of it without an attempt.
     """
 
     at: str
@@ -99,13 +102,14 @@ class CallView(msgspec.Struct, gc=False):
     attempts: list[AttemptView] = []
     stopped: Stopped | None = None
     agent: AgentView | None = None
+    told: dict[str, Any] | None = None
     objection: Decided | None = None
 
     @property
     def status(self) -> CallStatus:
         """What became of it after an allow."""
-        if self.agent is not None:
-            return "denied" if self.objection is not None else "ok" if self.agent.ended else "cancelled"
+        if not self.attempts:
+            return "denied" if self.objection is not None else "ok"
         last = self.attempts[-1]
         if last.wait is not None:
             return "cancelled"  # a wait that no attempt follows was stopped
@@ -115,8 +119,16 @@ class CallView(msgspec.Struct, gc=False):
 
     @property
     def is_made(self) -> bool:
-        """Whether it was begun: attempted, or an agent started."""
-        return bool(self.attempts) or self.agent is not None
+        """Whether it was begun: attempted, an agent started, or answered at once."""
+        return bool(self.attempts) or self.agent is not None or self.told is not None
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What it came to without an attempt; None where that is not known, or is refused."""
+        agent = self.agent
+        if self.objection is not None or self.told is not None or agent is None or agent.ended is None:
+            return None if self.objection is not None else self.told
+        return {"ending": agent.ended.ending, "answer": agent.ended.answer}
 
     @property
     def is_allowed(self) -> bool:
@@ -154,12 +166,6 @@ class AgentView(msgspec.Struct, gc=False):
     ended: AgentEnded | None = None
     ended_at: int = 0
 
-    @property
-    def result(self) -> dict[str, Any]:
-        """What the call came to, for an agent that has ended."""
-        assert self.ended is not None
-        return {"ending": self.ended.ending, "answer": self.ended.answer}
-
 
 class StepView(msgspec.Struct, gc=False):
     """A step.
@@ -172,6 +178,7 @@ class StepView(msgspec.Struct, gc=False):
         mode: Its failure mode.
         refused: The objection of a budget to the step.
         asked: The attempts to ask the model.
+        received: The messages that were read.
         calls: The calls that the reply proposed.
         reply: The reply of the model.
         cost: What the reply cost, in millionths of a US dollar.
@@ -184,6 +191,7 @@ class StepView(msgspec.Struct, gc=False):
     mode: str = ""
     refused: Decided | None = None
     asked: list[AttemptView] = []
+    received: list[Message] = []
     calls: list[CallView] = []
     reply: ModelReplied | None = None
     cost: int = 0
@@ -241,6 +249,10 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
         if type(event) is StepEnded:
             step.mode, step.cost = event.mode, event.cost
             begins[place] = now
+        elif type(event) is Received:
+            step.received = event.messages
+        elif type(event) is CallEnded:
+            calls[above].told = event.told
         elif type(event) is Decided:
             view = calls.get(above)
             if above in attempts:

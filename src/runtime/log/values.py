@@ -27,6 +27,20 @@ class Call(Struct, frozen=True):
     problem: str = ""
 
 
+class Message(Struct, frozen=True):
+    """What an agent, or somebody outside, says to an agent.
+
+    Attributes:
+        sender: The call that started the agent which says it, "" for the agent of the run.
+        text: What it says.
+        is_answer: Whether it is what that agent came to, and its end.
+    """
+
+    sender: str
+    text: str
+    is_answer: bool = False
+
+
 class Usage(Struct, frozen=True):
     """Tokens of one reply.
 

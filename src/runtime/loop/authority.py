@@ -50,12 +50,14 @@ class Authority:
     Attributes:
         chain: Itself, and those above it.
         used: What is used up of the budgets, by the name of the budget without `max_`.
+        background: How many agents live in the background for this one.
     """
 
     def __init__(self, gate: Gate, gate_below: Gate, driver: Driver, above: Authority | None = None) -> None:
         self.gate, self._gate_below, self._driver = gate, gate_below, driver
         self.chain: list[Authority] = [self, *(above.chain if above is not None else ())]
         self.used: defaultdict[str, int] = defaultdict(int)
+        self.background = 0
         self._begun = driver.now
         self._may_ask = 1  # how many agents may ask a model, of itself and those below it
         self._asks = 0  # how many of them do now
@@ -82,7 +84,8 @@ class Authority:
             if explains:
                 times, minute = one._times[tool], self._driver.now - _MINUTE
                 lately = len(times) - bisect_right(times, minute)
-                used = {**used, "calls": len(times), "per_minute": lately, "depth": level}
+                used = {**used, "calls": len(times), "per_minute": lately}
+                used |= {"depth": level, "at_once": self.background}
             gate = one.gate if one is self else one._gate_below
             verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and one is self)
             if verdict.decision == "deny":
@@ -108,8 +111,9 @@ class Authority:
         return all(one.gate.policy.limits.allows(Need(name, one.used[counter], 1)) for one in self.chain)
 
     def at_once(self) -> int:
-        """Return how many agents may be at work for this one at the same time."""
-        return min(one.gate.policy.agents.limits["max_parallel"] for one in self.chain)
+        """Return how many more agents may be at work for this one at the same time, at least one."""
+        most = min(one.gate.policy.agents.limits["max_parallel"] for one in self.chain)
+        return max(1, most - self.background)
 
     def _seconds(self, wait: int = 0) -> int:
         return (self._driver.now + wait - self._begun) // _SECOND
@@ -135,6 +139,11 @@ class Authority:
         """Note that so many more agents are at work that may ask a model."""
         for one in self.chain:
             one._may_ask += more
+
+    def begin_in_background(self, more: int) -> None:
+        """Note that so many more agents live in the background."""
+        self.background += more
+        self.may_ask(more)
 
     def reserve(self, model: str) -> Reserved:
         """Set aside what a model may reply with, a fair share where other agents are at work.

@@ -8,6 +8,7 @@
         with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
         _start_agent        in place of attempts, where the tool is an agent
+        tool.answer         likewise, where the loop itself answers
         _returned           counts the result
           hooks.after_call    may deny or change it
       window.add_result   the model reads the result, or why there is none
@@ -38,8 +39,17 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
-from ..log.events import AgentEnded, AgentStarted, Decided, Failed, Outcome, Stopped, ToolReturned
-from ..log.values import Call, Fact
+from ..log.events import (
+    AgentEnded,
+    AgentStarted,
+    CallEnded,
+    Decided,
+    Failed,
+    Outcome,
+    Stopped,
+    ToolReturned,
+)
+from ..log.values import Call, Fact, Message
 from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
 from . import hooks
@@ -176,6 +186,8 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     tool = run.gate.tools[call.name]
     if tool.agent is not None:
         return await _start_agent(run, key, call)
+    if tool.answer is not None:
+        return await _ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
     redactor, reveals = run.spec.redactor, authority.reveals(tool.name)
 
@@ -223,26 +235,56 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     tool, place = run.gate.tools[call.name], f"{run.at(key)}/"
     assert tool.agent is not None
     assert call.arguments is not None
-    spec: RunSpec = run.spec.each(tool.agent.start(place))
+    spec: RunSpec = run.spec.each(tool.agent.start(place, call.arguments))
     own = {
         "run_id": run.spec.run_id,
         "seed": run.spec.seed,
         "redactor": run.spec.redactor,
-        "question": call.arguments["task"],
         "instructions": run.spec.redactor.text(spec.instructions),
     }
     child = RunState(structs.replace(spec, **own), run.driver, run.live, place, run)
     run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
+    if call.arguments.get("background"):
+        run.authority.begin_in_background(1)
+        run.children[place] = run.driver.spawn(_in_background(run, child))
+        return await _ended_at_once(run, key, call, {"agent": place[:-1], "state": "at work"})
     run.wait_for([key])
-    found, answer = await run.live(child)
+    ended = await _ended(child)
     run.wait_no_more([key])
-    run.driver.end_agent(place)
-    run.note(AgentEnded(at=f"{place}end", ending=str(found.ending), answer=answer, mode=found.mode or ""))
     if (why := run.stopped) is not None:
         return _Told(run.classify(WasStopped(StopReason(why))), stopped_call())
-    result = {"ending": str(found.ending), "answer": answer}
+    return await _counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
+
+
+async def _ended(child: RunState) -> AgentEnded:
+    """Let an agent live to its end, and return its last line."""
+    found, answer = await child.live(child)
+    child.driver.end_agent(child.place)
+    mode = found.mode or ""
+    ended = AgentEnded(at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=mode)
+    child.note(ended)
+    return ended
+
+
+async def _in_background(run: RunState, child: RunState) -> None:
+    """Let an agent live beside the one that started it, which gets its answer as a message."""
+    ended = await _ended(child)
+    run.authority.begin_in_background(-1)
+    del run.children[child.place]
+    text = ended.answer if ended.answer is not None else f"I ended without an answer: {ended.ending}"
+    run.authority.add("result_bytes", len(text.encode()))
+    run.driver.post(run.place, Message(child.place[:-1], text, is_answer=True))
+
+
+async def _ended_at_once(run: RunState, key: str, call: Call, told: dict[str, Any]) -> _Told:
+    run.note(CallEnded(at=run.at(f"{key}.e"), told=told))
+    return await _counted(run, key, call, told)
+
+
+async def _counted(run: RunState, key: str, call: Call, result: dict[str, Any]) -> _Told:
+    """Return what the model reads of a call that no attempt was made of; the gate decides its result."""
     size, at = len(canonical(result)), run.at(f"{key}.e.d")
-    ruling = run.authority.ask(Result(size), tool.name)
+    ruling = run.authority.ask(Result(size), call.name)
     if ruling.verdict.decision != "allow":
         return _refused(run, call, run.note_ruling(at, ruling), executed=True)
     return await _returned(run, key, call, result, size, f"{at}2", recovered=False)

@@ -2,6 +2,7 @@
 
     run_loop            takes steps until one has an ending
       _take_step
+        _receive            reads messages; an agent that has answered waits for those that it started
         authority.ask       is there budget for another step? if not, the run ends
         hooks.before_model  may end the run
         _ask_model          with retries
@@ -31,8 +32,8 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
-from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
-from ..models.failure_messages import refused_answer
+from ..log.events import Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped
+from ..models.failure_messages import heard, refused_answer
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
 from ..policy.prices import key_of
@@ -67,6 +68,8 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         run.driver.begin_step(run.place, run.step)
         run.mode, run.cost = None, 0
         found, answer = await _take_step(run)
+        if found is not None and found.ending is not None:
+            await run.stop_children()
         added = run.window.take_digest()
         run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost))
         if found is not None and found.ending is not None:
@@ -75,6 +78,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
+    await _receive(run)
     ruling = run.authority.ask(Step())
     if ruling.verdict.decision != "allow":
         run.note_ruling(run.at("d"), ruling)
@@ -106,7 +110,22 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
             run.window.add(refused_answer(str(wrong)))
         return run.classify(GaveUp(FailureMode.OUTPUT_MISMATCH), "inform" if goes_on else "terminate"), None
     sent_back = await hooks.on_stop(run, answer)
+    if sent_back is None and (run.children or run.mailbox):
+        run.waits = True  # the answer stands once nobody is at work for it any more
+        return CONTINUE, None
     return (run.classify(Answered()), answer) if sent_back is None else (sent_back, None)
+
+
+async def _receive(run: RunState) -> None:
+    """Read what came, or wait for it; an agent that is stopped waits for nothing."""
+    if run.waits and not run.mailbox and run.stopped is None:
+        await run.mailbox
+    run.waits = False
+    if run.mailbox:
+        run.note(Received(at=run.at("r"), messages=[*run.mailbox]))
+        for message in run.mailbox:
+            run.window.add(heard(message))
+        run.mailbox.clear()
 
 
 async def _ask_model(run: RunState) -> ModelReplied | Classification:

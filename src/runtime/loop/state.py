@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
+from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Event
 from ..log.values import Call, ModelChoice, PolicyHead, ToolOffer
@@ -91,6 +92,9 @@ class RunState:
         authority: What it may do, and what it has used up.
         window: What its model sees.
         refused: The calls that were refused, by identity, with the rule.
+        mailbox: Messages that it has not read.
+        children: What lives in the background for it, by place.
+        waits: Whether it has answered while these were at work, and waits for a message.
         step: The number of its step.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
@@ -110,6 +114,9 @@ class RunState:
         authority = None if above is None else above.authority
         self.authority: Authority = Authority(spec.gate, spec.gate_below or spec.gate, driver, authority)
         self.window = Window()
+        self.mailbox = driver.begin_agent(place)
+        self.children: dict[str, Branch] = {}
+        self.waits = False
         self.refused: dict[str, str] = {}
         self.step = 0
         self.mode: FailureMode | None = None
@@ -123,6 +130,12 @@ class RunState:
     def stopped(self) -> str | None:
         """Why the agent was stopped, None where it was not."""
         return self.driver.stop_of(self.place)
+
+    async def stop_children(self) -> None:
+        """Stop what lives in the background for it: no agent outlives the one that started it."""
+        for place, branch in [*self.children.items()]:
+            self.driver.stop(place, "cancelled")
+            await branch
 
     def wait_for(self, keys: Iterable[str]) -> None:
         """Note that it waits for agents that calls at places in the step start, which may ask in its stead."""

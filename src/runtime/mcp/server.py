@@ -17,9 +17,11 @@ from msgspec import Struct
 from ...fail.errors import InputError, ToolError
 from ..formats.documents import read_plain
 from ..formats.strict_json import canonical, digest
+from ..tools.agents import TEAM_NAMES
 from ..tools.contract import Tool, without_marks
 
 LOCK: Final = "mcp.lock"
+PROFILES: Final = "profiles"
 _SCHEMA: Final = "mcp-lock/v1"
 _MOST_BYTES: Final = 16 << 20
 _REMEDY: Final = "restore it from git, or remove it and accept the servers again"
@@ -151,9 +153,16 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
 
 
 def tool_names(root: Path) -> set[str]:
-    """Return the names of the tools of a project: its modules, and what was accepted of servers. Raises ToolError."""
+    """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError."""
     accepted = {_name(server, tool) for server, offered in read_lock(root / LOCK).items() for tool in offered}
-    return {path.stem for path in (root / "tools").glob("*.py")} | accepted
+    return (
+        {path.stem for path in (root / "tools").glob("*.py")} | profile_names(root) | accepted | {*TEAM_NAMES}
+    )
+
+
+def profile_names(root: Path) -> set[str]:
+    """Return the names of the profiles of a project: agents that a call may start."""
+    return {path.stem for path in (root / PROFILES).glob("*.yaml")}
 
 
 def check_place(name: str, place: ServerPlace) -> None:

@@ -1,4 +1,7 @@
-"""What the model reads of a denial or of a call that was stopped: plain data, without the text of any exception."""
+"""What the model reads that no model and no tool said: of denials, of stopped calls, of messages.
+
+Plain data, without the text of any exception.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any, Final
 
 from ...fail.catalog import FailureMode
 from ..log.events import Failed
+from ..log.values import Message as Sent
 from .types import Message
 
 # stands for a reply that said nothing, since services refuse empty messages
@@ -78,3 +82,11 @@ def refused_answer(reason: str) -> Message:
         f"The answer {reason}. Give it again as JSON that fits the schema, with nothing before or after it."
     )
     return {"role": "user", "content": text}
+
+
+def heard(message: Sent) -> Message:
+    """Return what a model reads of a message of another agent."""
+    return {
+        "role": "user",
+        "content": f"Message from {message.sender or 'the agent of the run'}: {message.text}",
+    }

@@ -9,22 +9,37 @@ from typing import Any, Final
 from ...fail.errors import ToolError
 from .contract import StartsAgent, Tool
 
+# what the loop itself answers, see `loop/team.py`
+TEAM_NAMES: Final = ("send_message", "list_agents", "stop_agent")
 _INPUT: Final = {
     "type": "object",
-    "properties": {"task": {"type": "string", "minLength": 1, "description": "What it is to do."}},
+    "properties": {
+        "task": {"type": "string", "minLength": 1, "description": "What it is to do."},
+        "background": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether to go on at once; its answer then comes as a message.",
+        },
+    },
     "required": ["task"],
     "additionalProperties": False,
 }
 _OUTPUT: Final = {
     "type": "object",
-    "properties": {"ending": {"type": "string"}, "answer": {"type": ["string", "null"]}},
-    "required": ["ending", "answer"],
+    "properties": {
+        "ending": {"type": "string"},
+        "answer": {"type": ["string", "null"]},
+        "agent": {"type": "string"},
+        "state": {"type": "string"},
+    },
     "additionalProperties": False,
 }
 
 
 def agent_tool(name: str, description: str, agent: StartsAgent) -> Tool:
     """Return the tool whose calls start an agent; its result is how that ended, and its answer.
+
+    A call with `background` returns at once which agent it is: the address of the call.
 
     Args:
         name: As of Tool.

@@ -52,8 +52,8 @@ class StartsAgent(Protocol):
     def tools(self) -> Sequence[Tool]:
         """Its own tools."""
 
-    def start(self, place: str) -> Any:
-        """Return the RunSpec of such an agent, given its place in the run; the call has its question."""
+    def start(self, place: str, arguments: dict[str, Any]) -> Any:
+        """Return the RunSpec of such an agent, given its place in the run and the arguments of the call."""
 
 
 class Tool:
@@ -74,6 +74,7 @@ class Tool:
         file: What messages call its file, "" for one made in code.
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
         agent: The agent that a call starts, in the place of a function.
+        answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
     Raises:
         ToolError: The tool breaks the contract.
@@ -96,6 +97,7 @@ class Tool:
         file: str = "",
         is_foreign: bool = False,
         agent: StartsAgent | None = None,
+        answer: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.file = file or f"tool {name!r}"
         wrong: list[str] = []  # whoever writes a tool is told all of it at once
@@ -122,7 +124,7 @@ class Tool:
             raise refusal(wrong, self.file)
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
-        self.digest, self.is_foreign, self.agent = digest, is_foreign, agent
+        self.digest, self.is_foreign, self.agent, self.answer = digest, is_foreign, agent, answer
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
@@ -177,7 +179,7 @@ class Tool:
 
     def offer(self) -> ToolOffer:
         """Return the tool as the model is offered it."""
-        effect = self.effect if self.agent is None else "agent"
+        effect = self.effect if self.agent is None and self.answer is None else "agent"
         return ToolOffer(self.name, self.description, effect, without_marks(self.input_schema))
 
 

@@ -23,7 +23,7 @@ from ...fail.errors import (
     system_reason,
     warn,
 )
-from ..driver import Pending
+from ..branches import Pending
 from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
 from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ...fail.errors import asks_to_end
+from ..branches import Pending
 from ..clock import monotonic_ns
-from ..driver import Pending
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped, Waited

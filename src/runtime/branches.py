@@ -1,0 +1,95 @@
+"""What the driver of a run deals with: branches, mailboxes, effects under way, and the world that performs them."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from .effects import Effect
+from .log.events import Answered, Entered, Outcome
+from .log.journal import Journal
+from .log.values import Message
+
+
+class Branch:
+    """Something that goes on by itself: the run, and calls that are made side by side."""
+
+    __slots__ = ("coroutine", "is_over", "result", "waiting")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.coroutine = coroutine
+        self.is_over = False
+        self.result: Any = None
+        self.waiting: list[Branch] = []
+
+    def __await__(self) -> Generator[Branch, None, Any]:
+        if not self.is_over:
+            yield self
+        return self.result
+
+
+class Mailbox(list[Message]):
+    """Messages for an agent. To await it is to wait for one, or for a stop of the agent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Branch] = []
+
+    def __await__(self) -> Generator[Mailbox, None, None]:
+        yield self
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """An effect under way.
+
+    Attributes:
+        at: Its address.
+        effect: The effect.
+        base: When its step began, in nanoseconds since the beginning of the run.
+        begun: When it began, likewise.
+        number: How many effects began before it.
+        branch: What waits for it.
+    """
+
+    at: str
+    effect: Effect
+    base: int
+    begun: int
+    number: int
+    branch: Branch
+
+
+class World(Protocol):
+    """What performs effects. Times are nanoseconds since the beginning of the run."""
+
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]], deadline: int | None) -> None:
+        """Take over from the log, which ended at a time; what came from outside stands in it, each with its time.
+
+        At the deadline the run is stopped; None for never.
+        """
+
+    def clock(self, now: int) -> int:
+        """Return the time, which is at least `now`."""
+
+    async def start(self, pending: Pending) -> None:
+        """Begin an effect."""
+
+    async def perform(self, pending: Pending) -> Outcome:
+        """Perform an effect to its end."""
+
+    def answer(self, pending: Pending) -> Answered:
+        """Return the answer of a person that a script holds."""
+
+    def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
+        """Tell an outcome at once, without performing anything."""
+
+    def cancel(self, pending: Pending, now: int, why: str) -> None:
+        """End an effect under way; its outcome is Stopped."""
+
+    async def next(self) -> tuple[int, Outcome | Entered] | None:
+        """Return what is over or arrives first and when, or None if nothing can happen."""
+
+    async def sync(self, journal: Journal) -> None:
+        """Put the log on the disk."""
