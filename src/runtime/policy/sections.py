@@ -199,7 +199,7 @@ class Agents(Section, frozen=True):
     Attributes:
         max_depth: How many levels of agents there may be below this one.
         max_children: How many agents may be started in all.
-        max_parallel: How many of those that one reply starts are at work at the same time; the others wait.
+        max_parallel: How many are at work for one agent at the same time; others of the same reply wait.
     """
 
     max_depth: Number = 0
