@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from .evidence.agent_runs import record as record
     from .evidence.agent_runs import replay as replay
     from .evidence.agent_runs import resume as resume
+    from .evidence.sessions import Session as Session
+    from .evidence.sessions import SyncSession as SyncSession
+    from .evidence.sessions import Turn as Turn
     from .runtime.agent import Agent as Agent
     from .runtime.effects import AskPerson as AskPerson
     from .runtime.loop.hooks import Hooks as Hooks
@@ -59,6 +62,7 @@ _PLACES = {
     "LiveExport": "tracing.live_export",
     "AskPerson": "runtime.effects",
     "approve_at_terminal": "cli.approval",
+    **dict.fromkeys(("Session", "SyncSession", "Turn"), "evidence.sessions"),
     **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),
 }
 __all__ = [*_PLACES]

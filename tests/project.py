@@ -99,7 +99,11 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "schema": "task/v1",
         "id": f"s-{scenario['name']}",
         "title": scenario["name"],
-        "question": scenario.get("question", "What is there?"),
+        **(
+            {"turns": [said_of(it) for it in scenario["said"]]}
+            if "said" in scenario
+            else {"question": scenario.get("question", "What is there?")}
+        ),
         "instructions": scenario.get("instructions", ""),
         "seed": 7,
         "policy": {"file": f"policy/{scenario['name']}.yaml"},
@@ -125,6 +129,11 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         },
         "expected": scenario["expect"],
     }
+
+
+def said_of(said: Any) -> dict[str, Any]:
+    """Return what somebody says in a conversation: text, or a mapping."""
+    return {"say": said} if isinstance(said, str) else said
 
 
 def turn_of(turn: Any) -> dict[str, Any]:

@@ -65,6 +65,9 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     "agents.max_depth": ({"agents": {"max_depth": 1}}, "WIDER", "TIGHTER"),
     "agents.max_children": ({"agents": {"max_children": 1}}, "WIDER", "TIGHTER"),
     "agents.max_parallel": ({"agents": {"max_parallel": 2}}, "WIDER", "TIGHTER"),
+    "loop_budget.max_turn_iterations": ({"loop_budget": {"max_turn_iterations": 6}}, "TIGHTER", "WIDER"),
+    "loop_budget.max_turn_tokens": ({"loop_budget": {"max_turn_tokens": 6}}, "TIGHTER", "WIDER"),
+    "loop_budget.max_turn_tool_calls": ({"loop_budget": {"max_turn_tool_calls": 6}}, "TIGHTER", "WIDER"),
     "loop_budget.max_iterations": ({"loop_budget": {"max_iterations": 6}}, "WIDER", "TIGHTER"),
     "loop_budget.max_tokens": ({"loop_budget": {"max_tokens": 6}}, "WIDER", "TIGHTER"),
     "loop_budget.max_tool_calls": ({"loop_budget": {"max_tool_calls": 6}}, "WIDER", "TIGHTER"),
@@ -322,7 +325,7 @@ def test_recorded_runs_go_another_way_under_another_policy(
     out = capsys.readouterr().out
     assert "RUN runs/canonical/v1 goes another way" in out
     assert "runs/loop/hooks" not in out  # which decides nothing about a URL
-    assert "of 14 recorded runs" in out
+    assert "of 17 recorded runs" in out
 
 
 def test_a_draft_lets_its_runs_pass_and_no_more(

@@ -120,7 +120,7 @@ CHANGES: dict[str, tuple[Edit, str, str, str, int]] = {
     # follows, and what `review` ends with
     "renamed_tool": (rename_a_tool, "tools/fetch.py", V1, "OTHER 0", 0),
     "removed_host": (edited(V1, "https://corpus.test/", "https://b.test/"), SEARCH, V1, "VERDICT 2.c0.d", 1),
-    "document": (edited(A4, "the", "THE"), HELP, A4, "EFFECT 1.c0.i3", 0),
+    "document": (edited(A4, "the", "THE"), HELP, A4, "EFFECT 1.c0.i1", 0),
     "helper": (edited(HELP, "return number", "return 1"), SEARCH, HELP, "EFFECT 4.c0.i1", 0),
     "loop": (change_the_loop, SEARCH, NONE, "ASKED 1.e", 0),
     "package": (change_a_package, READ, NONE, "VERDICT 1.c0.d", 1),

@@ -44,7 +44,6 @@ MEMBERS: dict[str, Any] = {
 }
 ELSEWHERE = {
     ("event", "Settled"),  # test_scenarios.py resumes each row that has an effect in doubt, with both words
-    ("mode", "interrupted"),  # test_live.py stops a run
     ("objection", "gate_error"),  # properties/test_second_judge.py asks what no rule can judge
 }
 

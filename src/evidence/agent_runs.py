@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
+from msgspec import structs
+
 from ..fail.errors import OutputError
 from ..runtime.agent import Agent, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
@@ -71,13 +73,14 @@ class AgentRun:
         self.code: Mapping[str, Mapping[str, str]] = agent.code()
 
     @classmethod
-    def of(cls, agent: Agent, folder: Path) -> AgentRun:
+    def of(cls, agent: Agent, folder: Path, **rest: Any) -> AgentRun:
         """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
         head = head_in(folder)
         key = read_key(folder)
         taken: RunOptions = {"seed": head.seed, "history": head.history, "deadline_s": head.deadline_s}
         spec = agent.spec(head.question, run_id=head.run_id, key=key, **taken)
-        return cls(agent, spec, head.began, key=key)
+        spec = structs.replace(spec, is_session=head.session, forked=head.forked)
+        return cls(agent, spec, head.began, key=key, **rest)
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
@@ -96,7 +99,7 @@ class AgentRun:
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        world = self.agent.world(workspace, leaves=self._leaves)
+        world = self.agent.world(workspace, leaves=self._leaves, listens=self._spec.is_session)
         if self._started is not None:
             self._started(world)
         return world
@@ -110,13 +113,18 @@ class AgentRun:
         return []
 
 
-def _new_run(agent: Agent, question: str, options: RunOptions, **rest: Any) -> AgentRun:
+def new_run(
+    agent: Agent, question: str, options: RunOptions, *, is_session: bool = False, **rest: Any
+) -> AgentRun:
+    """Return a run of an agent that has not begun."""
     key = random_key()
     spec = agent.spec(question, run_id=f"run-{random_hex()}", key=key, **options)
+    spec = structs.replace(spec, is_session=is_session)
     return AgentRun(agent, spec, wall_ns(), key=key, deps=options.get("deps"), **rest)
 
 
-def _cleared(out: str | Path, *, replace: bool) -> Path:
+def cleared(out: str | Path, *, replace: bool) -> Path:
+    """Return the folder for a record. Raises OutputError where one lies that is not to be replaced."""
     folder = Path(out)
     if folder.name in ("", ".."):
         raise OutputError(f"{folder}: is no folder of its own; name one, such as my-run")
@@ -151,8 +159,8 @@ def record(
         OutputError: A record lies in the folder, or it cannot be used.
         InputError: The agent or the history is refused.
     """
-    folder = _cleared(out, replace=replace)
-    return agent.result_of(record_source(_new_run(agent, question, options), folder, listen))
+    folder = cleared(out, replace=replace)
+    return agent.result_of(record_source(new_run(agent, question, options), folder, listen))
 
 
 async def arecord(
@@ -177,8 +185,8 @@ async def arecord(
         if started is not None:
             started(world)
 
-    folder = _cleared(out, replace=replace)
-    source = _new_run(agent, question, options, leaves=False, started=began)
+    folder = cleared(out, replace=replace)
+    source = new_run(agent, question, options, leaves=False, started=began)
     made = await record_async(source, folder, listen)
     worlds[0].raise_if_cancelled()
     return agent.result_of(made)

@@ -25,6 +25,7 @@ from ..runtime.log.events import (
     RunStarted,
     StepEnded,
     ToolReturned,
+    TurnEnded,
     encode,
 )
 from ..runtime.log.steps import all_steps, steps_of
@@ -168,7 +169,7 @@ class Comparison:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
         if isinstance(event, ModelReplied | StepEnded | Received | CallEnded):
             return "ASKED"
-        return "ENDING" if isinstance(event, AgentEnded | RunEnded) else "OTHER"
+        return "ENDING" if isinstance(event, TurnEnded | AgentEnded | RunEnded) else "OTHER"
 
     def rests_on(self, kind: str, old: Event | None = None, new: Event | None = None) -> tuple[str, ...]:
         """Return which of the moved inputs concern a difference; all of them where nothing tells."""

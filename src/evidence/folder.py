@@ -19,6 +19,7 @@ from .record_files import MOST_BYTES, NAMES, STATE
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
 SOURCES: Final = "sources.json"
+INPUTS: Final = "inputs.jsonl"
 
 
 def partial_of(folder: Path) -> Path:
@@ -141,7 +142,7 @@ def discard(partial: Path, folder: Path) -> None:
 def put_in_place(partial: Path, folder: Path) -> None:
     """Put an ended run in the place of the one before, and remove that. Raises OutputError."""
     _refuse_other(folder)
-    for path in (partial / "inputs.jsonl", partial / KEY, partial / SOURCES, partial / MOUNTS):
+    for path in (partial / INPUTS, partial / KEY, partial / SOURCES, partial / MOUNTS):
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -98,13 +98,20 @@ def resume(
         InDoubt: Effects had begun, and nobody says whether they happened.
         Diverged: Policy, tools, task or code are not those of the log any more.
     """
+    return source.drive(resume_async(source, folder, settled, listen))
+
+
+async def resume_async(
+    source: RunSource, folder: Path, settled: Mapping[str, Word], listen: Listen | None = None
+) -> RunMade:
+    """Do as `resume` does, in a running event loop if the run needs one."""
     partial = partial_of(folder)
     if not (partial / "state.jsonl").is_file() or is_unused(partial):
         remedy = "name the folder of an open run, or record the run"
         raise RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
     is_answered = EARLIER in (noted_sources(partial) or {})
     earlier = earlier_lines(source, folder) if is_answered else None
-    return source.drive(_go_on(source, partial, folder, settled, listen, earlier))
+    return await _go_on(source, partial, folder, settled, listen, earlier)
 
 
 def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:

@@ -15,18 +15,21 @@ from typing import Final
 from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
 from ..runtime.formats.escape import code_span, escape_markdown, truncate
 from ..runtime.formats.strict_json import canonical
+from ..runtime.log.addresses import place_of
 from ..runtime.log.events import (
     Decided,
     Event,
     Failed,
     ModelReplied,
+    Received,
     RunEnded,
     RunStarted,
     Stopped,
     ToolReturned,
+    TurnEnded,
 )
 from ..runtime.log.steps import AttemptView, CallView, StepView, all_steps, model_words, steps_of
-from ..runtime.log.values import Message, ModelName
+from ..runtime.log.values import USER, Message, ModelName
 from ..runtime.models.types import call_text
 from ..runtime.policy.rules.loop_budget import said
 
@@ -71,14 +74,7 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
         f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
         counts(steps, len(denials)),
         "",
-        "## Question",
-        "",
-        *_quote(head.question),
-        "",
-        "## Answer",
-        "",
-        *(["None: the run ended without one."] if end.answer is None else _quote(end.answer)),
-        "",
+        *(_turns(events) if head.session else _asked("Question", head.question, end)),
         "## Steps",
         "",
         "| step | call | decision | rule | attempts | mode |",
@@ -93,6 +89,28 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
         parts += ["## Failures", "", *failures, ""]
     parts += [*_budgets(head, steps), *_diagram(steps), *_provenance(head)]
     return "\n".join(parts) + "\n"
+
+
+def _asked(title: str, text: str, end: RunEnded | TurnEnded) -> list[str]:
+    """Return what somebody said, and the answer."""
+    what = "the run ended" if isinstance(end, RunEnded) else f"the turn ended as `{end.ending}`,"
+    answer = [f"None: {what} without one."] if end.answer is None else _quote(end.answer)
+    return [f"## {title}", "", *_quote(text), "", "## Answer", "", *answer, ""]
+
+
+def _turns(events: Sequence[Event]) -> list[str]:
+    """Return the turns of a conversation; what was said while one went on belongs to it."""
+    parts: list[str] = []
+    said: list[str] = []
+    number = 0
+    for event in events:
+        if isinstance(event, Received) and not place_of(event.at):
+            said += [it.text for it in event.messages if it.sender == USER]
+        elif isinstance(event, TurnEnded):
+            number += 1
+            parts += _asked(f"Turn {number}", "\n".join(said), event)
+            said = []
+    return parts
 
 
 def counts(steps: Sequence[StepView], denials: int | None = None) -> str:

@@ -13,7 +13,9 @@ from ..runtime.log.events import (
     AgentEnded,
     AgentStarted,
     Answered,
+    Arrived,
     CallEnded,
+    Closed,
     Decided,
     Event,
     Failed,
@@ -28,6 +30,7 @@ from ..runtime.log.events import (
     Stopped,
     ToolReturned,
     ToolStarted,
+    TurnEnded,
     Waited,
     encode,
 )
@@ -118,6 +121,13 @@ def words(event: Event) -> str:
             return "; ".join(
                 f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages
             )
+        case Arrived():
+            return f"somebody said: {event.text}"
+        case Closed():
+            return "nobody says anything more"
+        case TurnEnded():
+            said = event.answer if event.answer is not None else event.mode
+            return f"the turn ended: {event.ending}{f', {said}' if said else ''}"
         case CallEnded():
             return f"the run answered {encode(event.told).decode()}"
         case ModelReplied(problem=problem) if problem:

@@ -126,6 +126,25 @@ class FaultSpec(Part, frozen=True):
     agent: str = ""
 
 
+class Said(Part, frozen=True):
+    """A turn of a conversation.
+
+    Attributes:
+        say: What somebody says.
+        at_ms: When it interrupts what the run does then; unless given, it is said when the run waits for it.
+    """
+
+    say: str
+    at_ms: Count | None = None
+
+
+class ForkedFrom(Part, frozen=True):
+    """The task of the conversation whose first turns these are, as `KIND/NAME`, and how many they have in common."""
+
+    task: str
+    turn: Place
+
+
 class ScriptedAnswer(Part, frozen=True):
     """A person's answer about a call.
 
@@ -169,6 +188,8 @@ class TaskFile(Part, frozen=True):
         id: `KIND-NAME`.
         title: What it is about.
         question: What is asked.
+        turns: In the place of a question: what is said in a conversation.
+        forked: Where the conversation branched off.
         instructions: The system message.
         seed: Of the jitter of waits.
         clock: When the run begins.
@@ -192,10 +213,12 @@ class TaskFile(Part, frozen=True):
     schema: Literal["task/v1"]
     id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+-[a-z0-9_]+$(?!\n)", max_length=100)]
     title: str
-    question: str
     policy: PolicyPlace
     tools: list[str]
     llm: Llm
+    question: str = ""
+    turns: list[Said] = []
+    forked: ForkedFrom | None = None
     instructions: str = ""
     mcp: dict[str, McpPlace] = {}
     agents: list[str] = []

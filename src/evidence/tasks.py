@@ -22,8 +22,8 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
-from ..runtime.log.events import Answered, Event, RunStarted
-from ..runtime.log.values import ModelChoice
+from ..runtime.log.events import Answered, Arrived, Event, RunStarted, StopAsked
+from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
 from ..runtime.loop.state import RunSpec
 from ..runtime.loop.team import TEAM_TOOLS
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
@@ -85,10 +85,12 @@ class Task(AgentFile):
                 )
             if fault.target == "io" and fault.raises is None:
                 raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
+        if bool(self.spec.question) == bool(self.spec.turns):
+            raise self.error("", "needs a question or turns, and not both", "give one of them")
         if (self.spec.llm.stub is None) == (not self.spec.llm.live):
             raise self.error("/llm", "needs a script or live models, and not both", "give stub or live")
         self.is_scripted = self.spec.llm.stub is not None
-        for key in ("approvals", "faults"):
+        for key in ("approvals", "faults", "turns"):
             if not self.is_scripted and getattr(self.spec, key):
                 raise self.error(f"/{key}", "a task for live models cannot have it", "remove it")
         self.models_at("")  # refuses a script that is none
@@ -213,7 +215,19 @@ class Task(AgentFile):
             seed=self.spec.seed,
             redactor=self.policy.redactor({}, scripted_key(self.run_id)),
             deadline_s=self.spec.deadline_s,
+            is_session=bool(self.spec.turns),
+            forked=self._forked,
         )
+
+    @property
+    def _forked(self) -> Forked | None:
+        forked = self.spec.forked
+        if forked is None:
+            return None
+        origin = load_task(self.root / "tasks" / f"{forked.task}.yaml", self.root)
+        if origin.spec.turns[: forked.turn] != self.spec.turns[: forked.turn]:
+            raise self.error("/forked", "begins with other turns than that task", "give it the same ones")
+        return Forked(origin.run_id, forked.turn)
 
     @cached_property
     def _gates(self) -> tuple[Gate, Gate | None]:
@@ -256,7 +270,11 @@ class Task(AgentFile):
 
     def world(self, workspace: Workspace) -> Virtual:
         """Return the scripted world of its run."""
-        return Virtual(workspace, self.fault, answers=self.answer)
+        timed = [(said.at_ms * 1_000_000, said.say) for said in self.spec.turns if said.at_ms is not None]
+        stop = StopAsked(at="", scope=THIS_STEP, why="interrupted")
+        arrivals = [(time, it) for time, text in timed for it in (stop, Arrived(at="", text=text))]
+        turns = [said.say for said in self.spec.turns if said.at_ms is None]
+        return Virtual(workspace, self.fault, arrivals, self.answer, turns)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive its run to the end, without an event loop."""

@@ -323,9 +323,9 @@ class Agent:
                 run.cancel()
                 await asyncio.wait([run])
 
-    def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
-        """Return the world of a run; `leaves` as of Real."""
-        return Real(workspace, leaves=leaves, approve=self.approve)
+    def world(self, workspace: Workspace, *, leaves: bool = False, listens: bool = False) -> Real:
+        """Return the world of a run; `leaves` and `listens` as of Real."""
+        return Real(workspace, leaves=leaves, listens=listens, approve=self.approve)
 
     def result_of(self, made: RunMade) -> RunResult:
         """Return what a run came to."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from .effects import Effect
-from .log.events import Answered, Entered, Outcome
+from .log.events import Answered, Entered, Event, ModelReplied, Outcome
 from .log.journal import Journal
 from .log.values import Message
+from .redaction.redactor import Redactor
+
+E = TypeVar("E", bound=Event)
+_MAX_WORDS: Final = 500  # characters that a person's name and reason may have
 
 
 class Branch:
@@ -93,3 +97,14 @@ class World(Protocol):
 
     async def sync(self, journal: Journal) -> None:
         """Put the log on the disk."""
+
+
+def redacted(redactor: Redactor, event: E) -> E:
+    """Redact what enters a run, before it is used or written."""
+    plain = redactor.struct(event)
+    if type(event) is ModelReplied and plain.raw != event.raw:  # type: ignore[attr-defined]
+        return msgspec.structs.replace(plain, raw=None)  # it may be signed, and would be refused
+    if isinstance(plain, Answered):  # cut only now, since half a secret is not found
+        by, why = plain.by[:_MAX_WORDS], plain.why[:_MAX_WORDS]
+        return msgspec.structs.replace(plain, by=by, why=why)
+    return plain

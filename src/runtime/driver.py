@@ -19,19 +19,20 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ..fail.errors import NotRecorded, TachographError
-from .branches import Branch, Mailbox, Pending, World
+from .branches import Branch, Mailbox, Pending, World, redacted
 from .effects import AskModel, Effect, Wait
 from .log.addresses import is_in, place_of, step_of
 from .log.events import (
     Answered,
+    Arrived,
+    Closed,
     Entered,
     Event,
-    ModelReplied,
     Outcome,
     RunStarted,
     Settled,
@@ -42,13 +43,12 @@ from .log.events import (
     Waited,
 )
 from .log.journal import Diverged, Journal
-from .log.values import Message
+from .log.values import THIS_STEP, USER, Message
 from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
-E = TypeVar("E", bound=Event)
 T = TypeVar("T")
-_MAX_WORDS: Final = 500  # characters that a person's name and reason may have
+_Numbered = Arrived | Closed | StopAsked  # in the step of the run, since nobody asked for them
 
 
 class InDoubt(TachographError):
@@ -92,8 +92,7 @@ class Driver:
     ) -> None:
         self.journal = journal
         self.now = 0  # nanoseconds since the beginning of the run, at the last thing that happened
-        # the step of each agent at work, by its place, and when it began
-        self._steps: dict[str, tuple[str, int]] = {"": ("0", 0)}
+        self._steps = {"": ("0", 0)}  # the step of each agent at work, by its place, and when it began
         self._world, self._settled, self._again = world, settled or {}, again
         self._record, self._redactor = record, redactor
         self._schedule = deque(event for event in record or () if isinstance(event, Outcome | Entered))
@@ -106,6 +105,7 @@ class Driver:
         self._mailboxes: dict[str, Mailbox] = {}
         self._stops: dict[str, str] = {}
         self._begun = self._entered = 0
+        self.is_closed = False  # whether nobody says anything more
         self._came: list[tuple[int, Entered]] = []
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
@@ -262,12 +262,9 @@ class Driver:
         happened = await self._world.next()
         if happened is None:
             raise AssertionError("a branch waits, and nothing can happen")
-        self.now, event = max(self.now, happened[0]), self._redacted(happened[1])
+        self.now, event = max(self.now, happened[0]), redacted(self._redactor, happened[1])
         if isinstance(event, Entered):
-            self._entered += type(event) is StopAsked
-            at = event.at or f"{self._steps[''][0]}.a{self._entered}"
-            self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
-            await self._world.sync(self.journal)
+            await self._enter(event)
             return
         pending = self._under_way[event.at]
         t, took = self.now - pending.base, self.now - pending.begun
@@ -279,15 +276,16 @@ class Driver:
         """Return when the step of an address began."""
         return self._steps.get(place_of(at), ("", 0))[1]
 
-    def _redacted(self, event: E) -> E:
-        """Redact what enters, before it is used or written."""
-        redacted = self._redactor.struct(event)
-        if type(event) is ModelReplied and redacted.raw != event.raw:  # type: ignore[attr-defined]
-            return msgspec.structs.replace(redacted, raw=None)  # it may be signed, and would be refused
-        if isinstance(redacted, Answered):  # cut only now, since half a secret is not found
-            by, why = redacted.by[:_MAX_WORDS], redacted.why[:_MAX_WORDS]
-            return msgspec.structs.replace(redacted, by=by, why=why)
-        return redacted
+    async def _enter(self, event: Entered) -> None:
+        """Let in what enters now."""
+        assert self._world is not None
+        step = self._steps[""][0]
+        self._entered += isinstance(event, _Numbered)
+        if isinstance(event, StopAsked) and event.scope == THIS_STEP:
+            event = msgspec.structs.replace(event, scope=step)
+        at = event.at or f"{step}.a{self._entered}"
+        self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
+        await self._world.sync(self.journal)
 
     def _happen_again(self, recorded: Event) -> None:
         """Let happen what the log says happened next."""
@@ -298,7 +296,7 @@ class Driver:
             not isinstance(recorded, Answered) or recorded.at in self._under_way
         ):
             self.now = self._base(recorded.at) + recorded.t
-            self._entered += isinstance(recorded, StopAsked)
+            self._entered += isinstance(recorded, _Numbered)
             self._let_in(recorded)
         else:
             raise Diverged(recorded, None)
@@ -312,16 +310,25 @@ class Driver:
             if isinstance(recorded, Answered) and pending is not None:
                 self.now = max(self.now, pending.base + recorded.t)
                 answer = self._world.answer(pending) if self._again(pending.at, pending.effect) else recorded
-                self._let_in(msgspec.structs.replace(self._redacted(answer), t=recorded.t))
+                self._let_in(msgspec.structs.replace(redacted(self._redactor, answer), t=recorded.t))
                 return
             step, base = self._steps.get(place_of(recorded.at), ("", 0))
-            if isinstance(recorded, StopAsked | Settled) and step_of(recorded.at) == step:
+            if isinstance(recorded, _Numbered | Settled) and step_of(recorded.at) == step:
                 self.now = max(self.now, base + recorded.t)
+                self._entered += isinstance(recorded, _Numbered)
                 self._let_in(recorded)
+                return
+            if isinstance(recorded, Arrived | Closed):  # the run has taken more steps by now, or fewer
+                if self._under_way:
+                    self._schedule.appendleft(recorded)
+                    break
+                await self._enter(msgspec.structs.replace(recorded, at=""))
                 return
             if pending is not None and isinstance(recorded, Outcome):
                 await self._rerun_effect(pending, recorded)
                 return
+        if not self._under_way:
+            raise NotRecorded(self._steps[""][0])  # it waits for a turn that never came
         await self._rerun_effect(next(iter(self._under_way.values())), None)
 
     async def _rerun_effect(self, pending: Pending, recorded: Outcome | None) -> None:
@@ -330,7 +337,7 @@ class Driver:
         if isinstance(pending.effect, Wait) and not isinstance(recorded, Stopped):
             outcome = self._at_time(Waited(at=pending.at), pending, recorded, pending.effect.ns)
         elif not isinstance(recorded, Stopped) and self._again(pending.at, pending.effect):
-            made = self._redacted(await self._world.perform(pending))
+            made = redacted(self._redactor, await self._world.perform(pending))
             outcome = self._at_time(made, pending, recorded, 0 if recorded is None else recorded.took)
         if outcome is None:
             raise NotRecorded(pending.at)
@@ -374,5 +381,10 @@ class Driver:
         self._came.append((self.now, event))
         if isinstance(event, Answered):
             self._ready.append((self._under_way.pop(event.at).branch, event))
-        if isinstance(event, StopAsked):
+        elif isinstance(event, Arrived):
+            self.post("", Message(USER, event.text))
+        elif isinstance(event, Closed):
+            self.is_closed = True
+            self._wake(self._mailboxes[""])
+        elif isinstance(event, StopAsked):
             self.stop(event.scope, event.why)

@@ -43,6 +43,8 @@ def head_of(
         began=began,
         history=[*spec.history],
         deadline_s=spec.deadline_s,
+        session=spec.is_session,
+        forked=spec.forked,
         **spec.head(),
     )
 

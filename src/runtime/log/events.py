@@ -17,7 +17,8 @@ There are three kinds, and the kind says how a replay comes by a line:
     2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
     2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
     2.k1, 2.c0.k1    what the first hook said in step 2, and about its first call
-    2.a1             the first thing that came from outside in step 2
+    2.a1             the first thing that came from outside in step 2, such as a turn of a conversation
+    2.t              the end of a turn, which step 2 is the last one of
     2.c0.p           a person's answer about that call
     2.c0.i1.q1       a person's word on an attempt whose outcome was lost
     2.c0/0, 2.c0/end the beginning and the end of an agent that the first call of step 2 started
@@ -32,7 +33,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .values import Call, Fact, Message, ModelChoice, ModelName, PolicyHead, ToolOffer, Usage
+from .values import Call, Fact, Forked, Message, ModelChoice, ModelName, PolicyHead, ToolOffer, Usage
 
 
 def _tag(name: str) -> str:
@@ -103,6 +104,8 @@ class RunStarted(Made, frozen=True, kw_only=True):
         output_retries: How often the model is asked again for an answer that does not fit.
         deadline_s: Seconds after which the run is stopped; 0 for never.
         fallbacks: The models that are asked in turn where the one before fails for good.
+        session: Whether it is a conversation: the question is empty, and turns come from outside.
+        forked: The conversation whose beginning it has, and the number of the last turn of that.
     """
 
     run_id: str
@@ -121,6 +124,8 @@ class RunStarted(Made, frozen=True, kw_only=True):
     output_retries: int = 0
     deadline_s: int = 0
     fallbacks: list[ModelChoice] = []
+    session: bool = False
+    forked: Forked | None = None
 
 
 class AgentStarted(Made, frozen=True, kw_only=True):
@@ -190,6 +195,14 @@ class StepEnded(Made, frozen=True, kw_only=True):
     cost: int = 0
 
 
+class TurnEnded(Made, frozen=True, kw_only=True):
+    """The end of a turn of a conversation; its fields are as in RunEnded."""
+
+    ending: str
+    answer: str | None = None
+    mode: str = ""
+
+
 class AgentEnded(Made, frozen=True, kw_only=True):
     """The end of an agent that a call started; its fields are as in RunEnded."""
 
@@ -217,11 +230,21 @@ class RunEnded(Made, frozen=True, kw_only=True):
 # ---- what comes from outside -----------------------------------------------------------------------------------------
 
 
+class Arrived(Entered, frozen=True, kw_only=True):
+    """Somebody says something to the agent of the run: a turn of a conversation."""
+
+    text: str
+
+
+class Closed(Entered, frozen=True, kw_only=True):
+    """Nobody says anything more in a conversation."""
+
+
 class StopAsked(Entered, frozen=True, kw_only=True):
     """Somebody stopped a part of the run.
 
     Attributes:
-        scope: "" the run, `3.c1` a call, `3.c1/` the agent that it started.
+        scope: "" the run, `3` a step, `3.c1` a call, `3.c1/` the agent that it started.
         why: `cancelled`, `interrupted` or `deadline`.
     """
 
@@ -339,8 +362,9 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 
 AnyEvent = (
-    RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted | StepEnded | AgentEnded | RunEnded
-    | StopAsked | Answered | Settled
+    RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted
+    | StepEnded | TurnEnded | AgentEnded | RunEnded
+    | Arrived | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip
 

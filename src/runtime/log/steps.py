@@ -13,6 +13,7 @@ from .events import (
     AgentStarted,
     Answered,
     CallEnded,
+    Closed,
     Decided,
     Event,
     Failed,
@@ -237,7 +238,7 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
             started = calls[place[:-1]].agent
             assert started is not None
             started.ended, started.ended_at = event, now
-        if not (number := number_of(name)):
+        if not (number := number_of(name)) or type(event) is Closed:
             continue
         if (step := steps.get(name)) is None:
             step = steps[name] = StepView(name, number, begins.get(place, now))

@@ -1,8 +1,11 @@
 """The plain values that lines of a log hold."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+
+USER: Final = "user"  # the sender of what somebody outside says
+THIS_STEP: Final = "this step"  # stands for the scope of a stop until it enters
 
 
 class Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -31,7 +34,7 @@ class Message(Struct, frozen=True):
     """What an agent, or somebody outside, says to an agent.
 
     Attributes:
-        sender: The call that started the agent which says it, "" for the agent of the run.
+        sender: The call that started the agent which says it, "" for the agent of the run; `user` for somebody outside.
         text: What it says.
         is_answer: Whether it is what that agent came to, and its end.
     """
@@ -39,6 +42,13 @@ class Message(Struct, frozen=True):
     sender: str
     text: str
     is_answer: bool = False
+
+
+class Forked(Struct, frozen=True):
+    """Where a conversation branched off: the name of the run, and the number of the last turn that both have."""
+
+    run_id: str
+    turn: int
 
 
 class Usage(Struct, frozen=True):

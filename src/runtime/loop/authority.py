@@ -22,6 +22,7 @@ from ..tools.identity import call_key
 
 _SECOND = 1_000_000_000
 _MINUTE = 60 * _SECOND
+_PER_TURN = ("iterations", "tool_calls", "tokens")
 
 
 class Ruling(NamedTuple):
@@ -134,6 +135,13 @@ class Authority:
         """Note that something of a budget is used up."""
         for one in self.chain:
             one.used[name] += amount
+            if name in _PER_TURN:
+                one.used[f"turn_{name}"] += amount
+
+    def begin_turn(self) -> None:
+        """Note that a turn of a conversation is over: what is used up of the budgets of one counts anew."""
+        for name in _PER_TURN:
+            self.used[f"turn_{name}"] = 0
 
     def may_ask(self, more: int) -> None:
         """Note that so many more agents are at work that may ask a model."""
@@ -156,12 +164,15 @@ class Authority:
         for one, cost in zip(self.chain, costs, strict=True):
             one._asks += 1
             one.used["tokens"] += tokens
+            one.used["turn_tokens"] += tokens
             one.used["cost"] += cost
         return Reserved(tokens, costs)
 
     def _share(self, price: Price | None) -> int:
         limits = self.gate.policy.limits.limits
         left = limits["max_tokens"] - self.used["tokens"]
+        if "max_turn_tokens" in limits:
+            left = min(left, limits["max_turn_tokens"] - self.used["turn_tokens"])
         if "max_cost" in limits and price is not None:
             left = min(left, price.most_output(limits["max_cost"] - self.used["cost"]))
         return -(-left // (self._may_ask - self._asks))
@@ -175,6 +186,7 @@ class Authority:
             spent = 0 if usage is None or price is None else price.cost(usage)
             one._asks -= 1
             one.used["tokens"] += tokens - reserved.tokens
+            one.used["turn_tokens"] += tokens - reserved.tokens
             one.used["cost"] += spent - cost
             own = own if level else spent
         return own

@@ -25,6 +25,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ...fail.catalog import (
+    CONTINUE,
     ApprovalRefused,
     CallStopped,
     Classification,
@@ -50,7 +51,7 @@ from ..log.events import (
     ToolReturned,
 )
 from ..log.values import Call, Fact, Message
-from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
+from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
 from ..policy.leaf import Result, Verdict
 from . import hooks
 from .attempts import with_retries
@@ -100,6 +101,8 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         run.wait_no_more(agents)
         told.update(zip(waiting, results, strict=True))
     ended: Classification | None = None
+    if run.spec.is_session:  # the conversation goes on, and each call has to have a result
+        told.update({n: _Told(CONTINUE, not_reached()) for n in range(len(calls)) if n not in told})
     for n in sorted(told):
         found, content = told[n].found, told[n].content
         run.window.add_result(calls[n], content)

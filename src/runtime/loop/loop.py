@@ -1,8 +1,8 @@
 """The loop of a run. It touches nothing: what it wants done it asks of the driver, what it decides it writes as a line.
 
     run_loop            takes steps until one has an ending
+      _receive            reads messages; waits for a turn, or for agents that are at work when the answer is given
       _take_step
-        _receive            reads messages; an agent that has answered waits for those that it started
         authority.ask       is there budget for another step? if not, the run ends
         hooks.before_model  may end the run
         _ask_model          with retries
@@ -32,7 +32,7 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
-from ..log.events import Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped
+from ..log.events import Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped, TurnEnded
 from ..models.failure_messages import heard, refused_answer
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
@@ -61,24 +61,37 @@ async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
 
 async def _live(run: RunState) -> tuple[Classification, str | None]:
     """Take steps until one has an ending, and return it with the answer."""
-    for message in (*run.spec.history, {"role": "user", "content": run.spec.question}):
+    spec = run.spec
+    for message in (
+        *spec.history,
+        *([] if spec.is_session else [{"role": "user", "content": spec.question}]),
+    ):
         run.window.add(message)
     while True:
         run.step += 1
         run.driver.begin_step(run.place, run.step)
         run.mode, run.cost = None, 0
+        if not await _receive(run):
+            return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
+        if spec.is_session and (why := run.driver.stop_of(run.at("e"))) is not None:
+            found, answer = run.classify(WasStopped(StopReason(why))), None  # what was under way was told
         if found is not None and found.ending is not None:
             await run.stop_children()
         added = run.window.take_digest()
         run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost))
-        if found is not None and found.ending is not None:
+        if found is None or found.ending is None:
+            continue
+        if not spec.is_session or run.stopped is not None:
             return found, answer
+        run.answer, run.waits = answer, True
+        mode = found.mode or ""
+        run.note(TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=mode))
+        run.authority.begin_turn()
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
-    await _receive(run)
     ruling = run.authority.ask(Step())
     if ruling.verdict.decision != "allow":
         run.note_ruling(run.at("d"), ruling)
@@ -116,16 +129,20 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
     return (run.classify(Answered()), answer) if sent_back is None else (sent_back, None)
 
 
-async def _receive(run: RunState) -> None:
-    """Read what came, or wait for it; an agent that is stopped waits for nothing."""
+async def _receive(run: RunState) -> bool:
+    """Read what came, or wait for it; an agent that is stopped waits for nothing. False if nothing comes any more."""
     if run.waits and not run.mailbox and run.stopped is None:
-        await run.mailbox
+        if not run.driver.is_closed or run.children:
+            await run.mailbox
+        if run.spec.is_session and run.driver.is_closed and not run.mailbox and run.stopped is None:
+            return False
     run.waits = False
     if run.mailbox:
         run.note(Received(at=run.at("r"), messages=[*run.mailbox]))
         for message in run.mailbox:
             run.window.add(heard(message))
         run.mailbox.clear()
+    return True
 
 
 async def _ask_model(run: RunState) -> ModelReplied | Classification:

@@ -12,7 +12,7 @@ from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, clas
 from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Event
-from ..log.values import Call, ModelChoice, PolicyHead, ToolOffer
+from ..log.values import Call, Forked, ModelChoice, PolicyHead, ToolOffer
 from ..models.types import Message, Model
 from ..policy.gate import Gate
 from ..redaction.redactor import Redactor
@@ -42,6 +42,8 @@ class RunSpec(Struct, frozen=True):
         output_retries: How often the model is asked again for an answer that does not fit.
         redactor: Of this run alone; it learns what the placeholders of the run stand for.
         deadline_s: Seconds after which the run is stopped; 0 for never.
+        is_session: Whether it is a conversation: an answer ends a turn and not the run.
+        forked: As in RunStarted.
     """
 
     run_id: str
@@ -57,6 +59,8 @@ class RunSpec(Struct, frozen=True):
     output_retries: int = 0
     redactor: Redactor = field(default_factory=lambda: Redactor((), {}, b""))
     deadline_s: int = 0
+    is_session: bool = False
+    forked: Forked | None = None
     gate_below: Gate | None = None
     each: Callable[[RunSpec], RunSpec] = lambda spec: spec
     ask: Sequence[Model] = ()
@@ -94,7 +98,8 @@ class RunState:
         refused: The calls that were refused, by identity, with the rule.
         mailbox: Messages that it has not read.
         children: What lives in the background for it, by place.
-        waits: Whether it has answered while these were at work, and waits for a message.
+        waits: Whether it waits for a message: for a turn, or for those, where it has answered while they were at work.
+        answer: Its last answer.
         step: The number of its step.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
@@ -116,7 +121,8 @@ class RunState:
         self.window = Window()
         self.mailbox = driver.begin_agent(place)
         self.children: dict[str, Branch] = {}
-        self.waits = False
+        self.waits = spec.is_session
+        self.answer: str | None = None
         self.refused: dict[str, str] = {}
         self.step = 0
         self.mode: FailureMode | None = None

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...fail.catalog import FailureMode
 from ..log.events import Failed
+from ..log.values import USER
 from ..log.values import Message as Sent
 from .types import Message
 
@@ -84,8 +85,15 @@ def refused_answer(reason: str) -> Message:
     return {"role": "user", "content": text}
 
 
+def not_reached() -> dict[str, Any]:
+    """Return what the model reads of a call that was not made, since an earlier one ended the turn."""
+    return {"error": "not_reached", "executed": False}
+
+
 def heard(message: Sent) -> Message:
-    """Return what a model reads of a message of another agent."""
+    """Return what a model reads of a message: of another agent, or of somebody outside."""
+    if message.sender == USER:
+        return {"role": "user", "content": message.text}
     return {
         "role": "user",
         "content": f"Message from {message.sender or 'the agent of the run'}: {message.text}",

@@ -59,6 +59,9 @@ class LoopBudget(Section, frozen=True):
         max_attempts: Attempts of tools, each retry counted.
         max_cost: What all replies may cost, such as `0.50 USD`; the section `prices` says what tokens cost.
         max_wall_clock_s: Seconds since the run began after which no step, call or further attempt begins.
+        max_turn_iterations: Steps of one turn of a conversation.
+        max_turn_tokens: Tokens of one turn.
+        max_turn_tool_calls: Calls of one turn.
         overdraft: `deny` refuses the calls of a reply that used up more tokens than were left.
     """
 
@@ -69,6 +72,9 @@ class LoopBudget(Section, frozen=True):
     max_attempts: Number | UnsetType = UNSET
     max_cost: Cost | UnsetType = UNSET
     max_wall_clock_s: Number | UnsetType = UNSET
+    max_turn_iterations: Number | UnsetType = UNSET
+    max_turn_tokens: Number | UnsetType = UNSET
+    max_turn_tool_calls: Number | UnsetType = UNSET
     overdraft: Literal["allow", "deny"] = "allow"
 
 

@@ -39,6 +39,7 @@ class Real(Performer):
         grace: Seconds that a coroutine has to clean up once it is cancelled.
         approve: Asks a person about a call; without it nobody is asked, and the call is refused.
         leaves: Whether a cancellation by the caller leaves the run to a resume, and does not stop it.
+        listens: Whether the run may wait for somebody outside who says something.
     """
 
     def __init__(
@@ -48,11 +49,12 @@ class Real(Performer):
         *,
         grace: float = GRACE,
         leaves: bool = False,
+        listens: bool = False,
         approve: Approve | None = None,
     ) -> None:
         super().__init__(workspace, fault)
         self._approve = approve
-        self._grace, self._leaves = grace, leaves
+        self._grace, self._leaves, self._listens = grace, leaves, listens
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._early: list[Entered] = []
@@ -66,7 +68,10 @@ class Real(Performer):
 
     def stop(self, scope: str = "", why: str = "cancelled") -> None:
         """Stop a part of the run, from any thread: "" all of it, `3.c1` a call, `3.c1/` the agent that it started."""
-        event = StopAsked(at="", scope=scope, why=why)
+        self.enter(StopAsked(at="", scope=scope, why=why))
+
+    def enter(self, event: Entered) -> None:
+        """Let something come from outside, from any thread."""
         if self._loop is None:
             self._early.append(event)
         else:
@@ -144,7 +149,7 @@ class Real(Performer):
     async def next(self) -> tuple[int, Outcome | Entered] | None:
         """Return what is over or arrives first, and when."""
         while not self._happened:
-            if not self._tasks:
+            if not self._tasks and not self._listens:
                 return None
             assert self._loop is not None
             self._bell = self._loop.create_future()

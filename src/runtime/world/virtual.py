@@ -9,6 +9,7 @@ import contextvars
 import inspect
 import threading
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeVar
@@ -18,8 +19,9 @@ import msgspec
 from ..branches import Pending
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
-from ..log.events import Answered, Entered, Outcome, StopAsked, Stopped, Waited
+from ..log.events import Answered, Arrived, Closed, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
+from ..log.values import THIS_STEP
 from ..models.types import LLMOutput
 from .perform import NO_FAULT, Fault, Performer
 
@@ -37,6 +39,7 @@ class Virtual(Performer):
         fault: As of Performer.
         answers: A person's answer to the question at an address, None for silence.
         arrivals: What comes from outside and when, in nanoseconds since the beginning of the run, in that order.
+        turns: What is said each time that the run waits for it; then nobody says anything more.
     """
 
     def __init__(
@@ -45,18 +48,28 @@ class Virtual(Performer):
         fault: Callable[[str], Fault | None] = lambda at: None,
         arrivals: Sequence[tuple[int, Entered]] = (),
         answers: Callable[[str], Answered | None] = lambda at: None,
+        turns: Sequence[str] = (),
     ) -> None:
         super().__init__(workspace, fault)
         self._answers = answers
         self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
         self._arrivals = list(arrivals)
+        self._turns = deque(turns)
+        self._last = 0  # when something happened last
 
     def go_live(self, now: int, entered: Sequence[tuple[int, Entered]], deadline: int | None) -> None:
         """Take over from the log; time goes on where it ended, and what entered before does not come again."""
+        self._last = now
         for time, event in entered:
-            scheduled = (time, msgspec.structs.replace(event, at="", t=0))
-            if scheduled in self._arrivals:
+            plain = msgspec.structs.replace(event, at="", t=0)
+            others = [msgspec.structs.replace(plain, scope=THIS_STEP)] if isinstance(plain, StopAsked) else []
+            scheduled = next(
+                (it for it in ((time, it) for it in [plain, *others]) if it in self._arrivals), None
+            )
+            if scheduled is not None:
                 self._arrivals.remove(scheduled)
+            elif isinstance(event, Arrived) and self._turns:
+                self._turns.popleft()
         if deadline is not None:
             self._arrive(deadline, "deadline")
 
@@ -127,13 +140,19 @@ class Virtual(Performer):
     async def next(self) -> tuple[int, Outcome | Entered] | None:
         """Return what is over or arrives first, and when."""
         first = min(self._ends.values(), key=itemgetter(0, 1), default=None)
+        if first is None and self._turns:  # the run waits for somebody
+            first = self._last + PERSON_TAKES, 0, Arrived(at="", text=self._turns[0])
         if self._arrivals and (first is None or self._arrivals[0][0] <= first[0]):
+            self._last = self._arrivals[0][0]
             return self._arrivals.pop(0)
         if first is None:
-            return None
-        time, _, outcome = first
+            return self._last + PERSON_TAKES, Closed(at="")
+        self._last, _, outcome = first
+        if isinstance(outcome, Arrived):
+            self._turns.popleft()
+            return self._last, outcome
         del self._ends[outcome.at]
-        return time, outcome
+        return self._last, outcome
 
     async def sync(self, journal: Journal) -> None:
         """Put the log on the disk."""

@@ -23,6 +23,8 @@ _NEEDS = {
         ("max_iterations", "iterations", 1),
         ("max_tokens", "tokens", 1),
         ("max_cost", "cost", 1),
+        ("max_turn_iterations", "turn_iterations", 1),
+        ("max_turn_tokens", "turn_tokens", 1),
         ("max_wall_clock_s", "wall_clock_s", 1),
     ),
     Call: (
@@ -31,6 +33,7 @@ _NEEDS = {
         ("max_result_bytes", "result_bytes", 1),
         ("max_attempts", "attempts", 1),
         ("max_cost", "cost", 0),
+        ("max_turn_tool_calls", "turn_tool_calls", 1),
         ("max_wall_clock_s", "wall_clock_s", 1),
     ),
 }

@@ -1,0 +1,240 @@
+"""Conversations of an agent in code: turn by turn, on one log, over any number of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack
+
+from msgspec import Struct, structs
+
+from ..fail.errors import InputError
+from ..runtime.agent import Agent
+from ..runtime.clock import random_hex
+from ..runtime.formats.durable_write import write_durably
+from ..runtime.log.events import Arrived, Closed, Event, RunStarted, StopAsked, TurnEnded, encode
+from ..runtime.log.lines import LineWriter
+from ..runtime.log.values import THIS_STEP, Forked
+from ..runtime.models.types import clean_text
+from ..runtime.run import RunMade
+from ..runtime.run_result import RunOptions, RunResult
+from ..runtime.world.real import Real
+from .agent_runs import AgentRun, cleared, new_run
+from .folder import INPUTS, KEY, MOUNTS, SOURCES, open_folder, partial_of, where_it_lies
+from .record import Listen, record_async, resume_async
+from .record_files import STATE, lines_in
+
+T = TypeVar("T")
+
+
+class Turn(Struct, frozen=True):
+    """A turn of a conversation.
+
+    Attributes:
+        number: Its number, from 1.
+        ending: How it ended, as a run does; `cancelled` for one that was interrupted.
+        answer: The answer, None where it ended without one.
+        mode: The failure mode; "" where nothing failed.
+    """
+
+    number: int
+    ending: str
+    answer: str | None
+    mode: str
+
+
+class Session:
+    """A conversation with an agent; to be used as an asynchronous context manager.
+
+    Its log lies in `PATH.partial` until it is closed, and then the four files of a record in `PATH`. A process may end
+    at any time: a Session at the same path goes on from there.
+
+    Args:
+        agent: The agent.
+        path: Where the record goes.
+        listen: Is told of each line of the log.
+        **options: See RunOptions; those of a conversation that goes on are as they were.
+
+    Raises:
+        OutputError: A record lies there, or another process has the conversation.
+        Diverged: The agent is not that of the log any more.
+    """
+
+    def __init__(
+        self, agent: Agent, path: str | Path, *, listen: Listen | None = None, **options: Unpack[RunOptions]
+    ) -> None:
+        self._agent, self._path, self._options = agent, cleared(path, replace=False), options
+        self._listen = listen
+        self._turns: list[Turn] = []
+        self._is_idle = asyncio.Event()  # whether no turn is under way
+        self._is_idle.set()
+        self._has_begun = asyncio.Event()
+        self._world: Real | None = None
+        self._run: asyncio.Task[RunMade] | None = None
+
+    async def __aenter__(self) -> Self:
+        past = lines_in(partial_of(self._path))
+        for event in past:
+            self._note(event)
+        if past:
+            source = AgentRun.of(self._agent, partial_of(self._path), leaves=True, started=self._began)
+            run = resume_async(source, self._path, {}, self._hear)
+        else:
+            source = new_run(self._agent, "", self._options, is_session=True, started=self._began)
+            run = record_async(source, self._path, self._hear)
+        self._run = asyncio.create_task(run)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._run is not None and not self._run.done():
+            self._run.cancel()  # it is left to the next Session
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._run
+
+    def _began(self, world: Real) -> None:
+        self._world = world
+        self._has_begun.set()
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Arrived):
+            self._is_idle.clear()
+        elif isinstance(event, TurnEnded):
+            number = len(self._turns) + 1
+            self._turns.append(Turn(number, event.ending, event.answer, event.mode))
+            self._is_idle.set()
+
+    def _hear(self, event: Event) -> None:
+        self._note(event)
+        if self._listen is not None:
+            self._listen(event)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns so far."""
+        return [*self._turns]
+
+    async def ask(self, text: str) -> Turn:
+        """Say something, and return the turn when it has ended. A turn under way is waited for.
+
+        Raises:
+            InputError: The conversation has ended, or is not open; or the text is none.
+        """
+        if clean_text(text) != text:
+            raise InputError("the text holds half of a character", remedy="give whole text")
+        await self._idle()
+        number = len(self._turns)
+        self._is_idle.clear()
+        self._enter(Arrived(at="", text=text))
+        await self._idle()
+        return self._turns[number]
+
+    async def interrupt(self, text: str = "") -> Turn | None:
+        """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
+        self._enter(StopAsked(at="", scope=THIS_STEP, why="interrupted"))
+        return await self.ask(text) if text else None
+
+    async def close(self) -> RunResult:
+        """End the conversation when it is idle, and put the four files of its record in place."""
+        await self._idle()
+        self._enter(Closed(at=""))
+        assert self._run is not None
+        return self._agent.result_of(await self._run)
+
+    def fork(self, turn: int, path: str | Path) -> Session:
+        """Return a conversation of its own that begins with the turns of this one up to a number.
+
+        Private mounts are copied as they are now. What an external tool did is not done again.
+
+        Raises:
+            InputError: There is no such turn.
+            OutputError: The path cannot be used.
+        """
+        origin = where_it_lies(self._path)
+        events = lines_in(origin)
+        ends = [number for number, event in enumerate(events, 1) if isinstance(event, TurnEnded)]
+        if not 1 <= turn <= len(ends):
+            raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
+        head = events[0]
+        assert isinstance(head, RunStarted)
+        other = Session(self._agent, path, listen=self._listen)
+        partial = open_folder(other._path)
+        forked = structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
+        writer = LineWriter()
+        for name in (KEY, SOURCES, INPUTS):
+            if (origin / name).is_file():
+                shutil.copy2(origin / name, partial / name)
+        if (origin / MOUNTS).is_dir():
+            shutil.copytree(origin / MOUNTS, partial / MOUNTS)
+        lines = [writer.line(encode(event)) for event in (forked, *events[1 : ends[turn - 1]])]
+        write_durably(partial / STATE, b"".join(lines))
+        return other
+
+    def _enter(self, event: Arrived | Closed | StopAsked) -> None:
+        if self._world is None or self._run is None or self._run.done():
+            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
+        self._world.enter(event)
+
+    async def _idle(self) -> None:
+        """Wait until no turn is under way; what ended the run is raised."""
+        if self._run is None:
+            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
+        waited = asyncio.gather(self._has_begun.wait(), self._is_idle.wait())
+        either: list[asyncio.Future[Any]] = [waited, self._run]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._run.done():
+            waited.cancel()
+            self._run.result()
+            raise InputError("the conversation has ended", remedy="begin another one")
+
+
+class SyncSession:
+    """The same as Session for code without an event loop: a context manager with plain methods.
+
+    Args:
+        agent: As of Session, and so is all else.
+        path: Likewise.
+        listen: Likewise; called from another thread.
+        **options: Likewise.
+    """
+
+    def __init__(
+        self, agent: Agent, path: str | Path, *, listen: Listen | None = None, **options: Unpack[RunOptions]
+    ) -> None:
+        self._session = Session(agent, path, listen=listen, **options)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tachograph-session", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._do(self._session.__aenter__())
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._do(self._session.__aexit__(*about))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    @property
+    def turns(self) -> list[Turn]:
+        """As of Session."""
+        return self._session.turns
+
+    def ask(self, text: str) -> Turn:
+        """Do as Session.ask does."""
+        return self._do(self._session.ask(text))
+
+    def interrupt(self, text: str = "") -> Turn | None:
+        """Do as Session.interrupt does; from another thread than that which asks."""
+        return self._do(self._session.interrupt(text))
+
+    def close(self) -> RunResult:
+        """Do as Session.close does."""
+        return self._do(self._session.close())
