@@ -73,7 +73,7 @@ class Session:
         self._is_idle = asyncio.Event()  # whether no turn is under way
         self._is_idle.set()
         self._has_begun = asyncio.Event()
-        self._world: Real | None = None
+        self.world: Real | None = None
         self._run: asyncio.Task[RunMade] | None = None
 
     async def __aenter__(self) -> Self:
@@ -87,6 +87,7 @@ class Session:
             source = new_run(self._agent, "", self._options, is_session=True, started=self._began)
             run = record_async(source, self._path, self._hear)
         self._run = asyncio.create_task(run)
+        await self._until(self._has_begun)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -96,7 +97,7 @@ class Session:
                 await self._run
 
     def _began(self, world: Real) -> None:
-        self._world = world
+        self.world = world
         self._has_begun.set()
 
     def _note(self, event: Event) -> None:
@@ -174,19 +175,23 @@ class Session:
         return other
 
     def _enter(self, event: Arrived | Closed | StopAsked) -> None:
-        if self._world is None or self._run is None or self._run.done():
+        if self.world is None or self._run is None or self._run.done():
             raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
-        self._world.enter(event)
+        self.world.enter(event)
 
     async def _idle(self) -> None:
         """Wait until no turn is under way; what ended the run is raised."""
         if self._run is None:
             raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
-        waited = asyncio.gather(self._has_begun.wait(), self._is_idle.wait())
-        either: list[asyncio.Future[Any]] = [waited, self._run]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if self._run.done():
-            waited.cancel()
+        await self._until(self._is_idle)
+
+    async def _until(self, event: asyncio.Event) -> None:
+        """Wait for an event; what ends the run before is raised."""
+        assert self._run is not None
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._run.done() and not event.is_set():
             self._run.result()
             raise InputError("the conversation has ended", remedy="begin another one")
 
@@ -210,11 +215,18 @@ class SyncSession:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._do(self._session.__aenter__())
+        try:
+            self._do(self._session.__aenter__())
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *about: object) -> None:
         self._do(self._session.__aexit__(*about))
+        self._end()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

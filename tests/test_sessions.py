@@ -1,0 +1,158 @@
+"""Conversations in code: turns, processes that end, interrupts, forks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, LLMInput, LLMOutput, Policy, Session, SyncSession, ToolCall, check, replay, tool
+from tachograph.evidence.record_files import lines_in
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import InputError, OutputError, RecordError
+from tests.project import POLICY, merged
+
+TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
+
+
+def talker(started: asyncio.Event | None = None, **delta: Any) -> Agent:
+    """Return an agent that repeats what it hears, and waits where it is told to."""
+
+    @tool(effect="pure")
+    async def wait(how: str) -> str:
+        """Wait for nothing, or for ever."""
+        if started is not None:
+            started.set()
+        await (asyncio.sleep(0) if how == "briefly" else asyncio.Event().wait())
+        return "waited"
+
+    def model(asked: LLMInput) -> LLMOutput:
+        last = [*asked.messages][-1]
+        if last["role"] == "user" and last["content"].startswith("wait "):
+            return LLMOutput(tool_calls=[ToolCall("wait", {"how": last["content"].partition(" ")[2]})])
+        return LLMOutput(final_answer=f"{last['content']} ({len(asked.messages)})")
+
+    return Agent(model, [wait], Policy.from_dict(merged(POLICY, {**TOLD, **delta})))
+
+
+def holds(agent: Agent, folder: Path) -> None:
+    assert verify(folder, folder.name) == [] and check(agent, folder) == []
+    replay(agent, folder)
+
+
+def test_a_conversation_goes_on_in_another_session(tmp_path: Path) -> None:
+    agent, place = talker(), tmp_path / "talk"
+    with SyncSession(agent, place) as session:
+        assert session.ask("hello").answer == "hello (1)"
+        assert session.ask("wait briefly").ending == "final_answer"
+    assert [path.name for path in tmp_path.iterdir()] == ["talk.partial"]
+    with SyncSession(agent, place) as session:
+        assert [turn.number for turn in session.turns] == [1, 2]
+        assert session.ask("again").answer == "again (7)"
+        done = session.close()
+    assert (done.ending, done.answer, done.steps) == ("final_answer", "again (7)", 4)
+    holds(agent, place)
+    with pytest.raises(OutputError):
+        SyncSession(agent, place)
+
+
+def test_a_turn_that_was_under_way_is_finished(tmp_path: Path) -> None:
+    """The process ends while the model is asked."""
+
+    async def first() -> None:
+        asked = asyncio.Event()
+
+        async def model(request: LLMInput) -> LLMOutput:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        agent = Agent(model, [], Policy.from_dict(POLICY))
+        async with Session(agent, tmp_path / "talk") as session:
+            asking = asyncio.create_task(session.ask("hello"))
+            await asked.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    def model(request: LLMInput) -> LLMOutput:
+        return LLMOutput(final_answer="here")
+
+    asyncio.run(first())
+    with SyncSession(Agent(model, [], Policy.from_dict(POLICY)), tmp_path / "talk") as session:
+        assert session.ask("are you there?").number == 2
+        assert [turn.answer for turn in session.turns] == ["here", "here"]
+
+
+def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) -> None:
+    async def talk() -> Agent:
+        started = asyncio.Event()
+        agent = talker(started)
+        async with Session(agent, tmp_path / "talk") as session:
+            asking = asyncio.create_task(session.ask("wait for ever"))
+            await started.wait()
+            turn = await session.interrupt("what now?")
+            assert turn is not None and turn.answer == "what now? (4)"
+            assert ((await asking).ending, (await asking).mode) == ("cancelled", "interrupted")
+            done = await session.close()
+        roles = [message["role"] for message in done.messages]
+        assert roles == ["user", "assistant", "tool", "user", "assistant"]
+        return agent
+
+    holds(asyncio.run(talk()), tmp_path / "talk")
+
+
+def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
+    async def talk() -> Agent:
+        agent = talker()
+        async with Session(agent, tmp_path / "one") as session:
+            for text in ("a", "b", "c"):
+                await session.ask(text)
+            for turn in (0, 4):
+                with pytest.raises(InputError):
+                    session.fork(turn, tmp_path / "two")
+            async with session.fork(2, tmp_path / "two") as other:
+                assert (await other.ask("d")).answer == "d (5)"
+                await other.close()
+            await session.close()
+        return agent
+
+    agent = asyncio.run(talk())
+    one, two = lines_in(tmp_path / "one"), lines_in(tmp_path / "two")
+    assert two[0].forked.turn == 2 and two[0].forked.run_id == one[0].run_id  # type: ignore[attr-defined]
+    ends = [n for n, event in enumerate(two) if event.at.endswith(".t")]
+    assert one[1 : ends[1] + 1] == two[1 : ends[1] + 1] and len(ends) == 3
+    holds(agent, tmp_path / "one")
+    holds(agent, tmp_path / "two")
+
+
+def test_what_a_conversation_refuses(tmp_path: Path) -> None:
+    with SyncSession(talker(), tmp_path / "talk") as session:
+        session.ask("hello")
+        with pytest.raises(InputError):
+            session.ask("half of \ud800")
+        with pytest.raises(OutputError), SyncSession(talker(), tmp_path / "talk"):
+            pass
+    other = Agent(lambda request: LLMOutput(final_answer="x"), [], Policy.from_dict(POLICY))
+    with pytest.raises(RecordError), SyncSession(other, tmp_path / "talk") as session:
+        session.ask("hello")
+    with SyncSession(talker(), tmp_path / "talk") as session:
+        session.close()
+        with pytest.raises(InputError):
+            session.ask("hello")
+
+
+def test_a_stop_of_the_run_ends_the_conversation(tmp_path: Path) -> None:
+    async def talk() -> None:
+        started = asyncio.Event()
+        async with Session(talker(started), tmp_path / "talk") as session:
+            asking = asyncio.create_task(session.ask("wait for ever"))
+            await started.wait()
+            assert session.world is not None
+            session.world.stop()
+            with pytest.raises(InputError):
+                await asking
+
+    asyncio.run(talk())
+    assert lines_in(tmp_path / "talk")[-1].ending == "cancelled"  # type: ignore[attr-defined]
