@@ -11,21 +11,20 @@ import msgspec
 
 from ..fail.catalog import Rule
 from ..runtime.log.events import (
-    AgentEnded,
     AgentStarted,
     Answered,
     CallEnded,
+    Compacted,
     Decided,
+    Ended,
     Event,
     Failed,
     HookAnswered,
     ModelReplied,
     Received,
-    RunEnded,
     RunStarted,
     StepEnded,
     ToolReturned,
-    TurnEnded,
     encode,
 )
 from ..runtime.log.steps import all_steps, steps_of
@@ -167,9 +166,9 @@ class Comparison:
             return "ASKED" if is_asked else "OTHER"
         if isinstance(old, StepEnded) and isinstance(new, StepEnded) and old.added == new.added:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
-        if isinstance(event, ModelReplied | StepEnded | Received | CallEnded):
+        if isinstance(event, ModelReplied | StepEnded | Received | CallEnded | Compacted):
             return "ASKED"
-        return "ENDING" if isinstance(event, TurnEnded | AgentEnded | RunEnded) else "OTHER"
+        return "ENDING" if isinstance(event, Ended) else "OTHER"
 
     def rests_on(self, kind: str, old: Event | None = None, new: Event | None = None) -> tuple[str, ...]:
         """Return which of the moved inputs concern a difference; all of them where nothing tells."""

@@ -225,7 +225,7 @@ def _denials(steps: Sequence[StepView], link: Link) -> list[str]:
 
 
 def _failures(step: StepView) -> list[str]:
-    lines = [_failure(step, None, attempt) for attempt in step.asked]
+    lines = [_failure(step, None, attempt) for attempt in (*step.summaries, *step.asked)]
     lines += [_failure(step, call, attempt) for call in step.calls for attempt in call.attempts]
     return [line for line in lines if line]
 
@@ -248,7 +248,8 @@ def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str
 def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int | str, int | str]]:
     """Return the name of each budget, how much of it was used, and how much the policy allows."""
     every = [*all_steps(steps)]
-    replies = [step.reply for step in every if step.reply is not None]
+    asked = [attempt.outcome for step in every for attempt in (*step.summaries, *step.asked)]
+    replies = [outcome for outcome in asked if isinstance(outcome, ModelReplied)]
     outcomes = [attempt.outcome for step in every for call in step.calls for attempt in call.attempts]
     calls = [call for step in every for call in step.calls if call.decided is not None]
     used = {

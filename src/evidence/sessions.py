@@ -16,7 +16,17 @@ from ..fail.errors import InputError
 from ..runtime.agent import Agent
 from ..runtime.clock import random_hex
 from ..runtime.formats.durable_write import write_durably
-from ..runtime.log.events import Arrived, Closed, Event, RunStarted, StopAsked, TurnEnded, encode
+from ..runtime.log.events import (
+    Arrived,
+    Closed,
+    CompactAsked,
+    Entered,
+    Event,
+    RunStarted,
+    StopAsked,
+    TurnEnded,
+    encode,
+)
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import clean_text
@@ -138,6 +148,10 @@ class Session:
         self._enter(StopAsked(at="", scope=THIS_STEP, why="interrupted"))
         return await self.ask(text) if text else None
 
+    def compact(self, focus: str = "") -> None:
+        """Ask for a summary of what went before, which the model makes before it is asked anything else."""
+        self._enter(CompactAsked(at="", focus=focus))
+
     async def close(self) -> RunResult:
         """End the conversation when it is idle, and put the four files of its record in place."""
         await self._idle()
@@ -174,7 +188,7 @@ class Session:
         write_durably(partial / STATE, b"".join(lines))
         return other
 
-    def _enter(self, event: Arrived | Closed | StopAsked) -> None:
+    def _enter(self, event: Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
             raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
         self.world.enter(event)

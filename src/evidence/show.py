@@ -16,6 +16,8 @@ from ..runtime.log.events import (
     Arrived,
     CallEnded,
     Closed,
+    CompactAsked,
+    Compacted,
     Decided,
     Event,
     Failed,
@@ -123,6 +125,11 @@ def words(event: Event) -> str:
             )
         case Arrived():
             return f"somebody said: {event.text}"
+        case CompactAsked():
+            return f"somebody asked for a summary{f': {event.focus}' if event.focus else ''}"
+        case Compacted():
+            summed = f"{event.messages} messages summed up, " if event.messages else ""
+            return f"{summed}{event.results} results left out; the model is shown {event.size} bytes"
         case Closed():
             return "nobody says anything more"
         case TurnEnded():

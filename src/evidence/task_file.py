@@ -65,13 +65,14 @@ class ScriptedCall(Part, frozen=True):
 
 
 class Turn(Part, frozen=True):
-    """A reply of the script."""
+    """A reply of the script; `summary` is what it says if it is asked for one before that."""
 
     say: str | None = None
     calls: list[ScriptedCall] = []
     answer: Any = None
     usage: dict[str, int] | None = None
     finish_reason: str | None = None
+    summary: str | None = None
 
 
 class Stub(Part, frozen=True):
@@ -132,10 +133,19 @@ class Said(Part, frozen=True):
     Attributes:
         say: What somebody says.
         at_ms: When it interrupts what the run does then; unless given, it is said when the run waits for it.
+        compact: Before that, a summary of what went before is asked for, with this focus.
     """
 
     say: str
     at_ms: Count | None = None
+    compact: str | None = None
+
+
+class WindowPart(Part, frozen=True):
+    """How much of what went before a model is shown: as WindowLimits."""
+
+    max_bytes: Annotated[int, Meta(ge=1000, le=100_000_000)]
+    keep_messages: Annotated[int, Meta(ge=1, le=10_000)] = 8
 
 
 class ForkedFrom(Part, frozen=True):
@@ -205,6 +215,7 @@ class TaskFile(Part, frozen=True):
         faults: What goes wrong.
         output_schema: The JSON Schema that the final answer must fit.
         output_retries: How often the model is asked again for an answer that does not fit.
+        window: How much of what went before the model is shown; all of it unless given.
         deadline_s: Seconds after which the run is stopped; 0 for never.
         hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
         expected: What the run has to come to.
@@ -232,6 +243,7 @@ class TaskFile(Part, frozen=True):
     hooks: list[str] = []
     output_schema: dict[str, Any] | None = None
     output_retries: Count = 2
+    window: WindowPart | None = None
     deadline_s: Annotated[int, Meta(ge=0, le=604_800)] = 0
     expected: Expected = Expected()
 
@@ -248,6 +260,7 @@ class ProfileFile(Part, frozen=True):
         hooks: As in a task.
         output_schema: The JSON Schema that its answer must fit.
         output_retries: How often its model is asked again for an answer that does not fit.
+        window: As in a task.
     """
 
     schema: Literal["profile/v1"]
@@ -259,3 +272,4 @@ class ProfileFile(Part, frozen=True):
     hooks: list[str] = []
     output_schema: dict[str, Any] | None = None
     output_retries: Count = 2
+    window: WindowPart | None = None

@@ -22,7 +22,7 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
-from ..runtime.log.events import Answered, Arrived, Event, RunStarted, StopAsked
+from ..runtime.log.events import Answered, Arrived, CompactAsked, Entered, Event, RunStarted, StopAsked
 from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
 from ..runtime.loop.state import RunSpec
 from ..runtime.loop.team import TEAM_TOOLS
@@ -273,7 +273,10 @@ class Task(AgentFile):
         timed = [(said.at_ms * 1_000_000, said.say) for said in self.spec.turns if said.at_ms is not None]
         stop = StopAsked(at="", scope=THIS_STEP, why="interrupted")
         arrivals = [(time, it) for time, text in timed for it in (stop, Arrived(at="", text=text))]
-        turns = [said.say for said in self.spec.turns if said.at_ms is None]
+        turns: list[Entered] = []
+        for said in (it for it in self.spec.turns if it.at_ms is None):
+            turns += [] if said.compact is None else [CompactAsked(at="", focus=said.compact)]
+            turns.append(Arrived(at="", text=said.say))
         return Virtual(workspace, self.fault, arrivals, self.answer, turns)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -14,6 +14,7 @@ from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, RunStarted
 from .log.steps import steps_of
+from .log.values import WindowLimits
 from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
 from .loop.team import TEAM_TOOLS
@@ -57,6 +58,7 @@ class Agent:
             without it.
         output_retries: How often the model is asked again for an answer that does not fit.
         deps: The caller's own object, for tools that take a Context.
+        window: How much of what went before the model is shown; all of it unless given.
 
     Raises:
         InputError: The model cannot be had, or the output type has no JSON Schema.
@@ -79,6 +81,7 @@ class Agent:
         output_type: Any = None,
         output_retries: int = 2,
         deps: Any = None,
+        window: WindowLimits | None = None,
     ) -> None:
         check_arguments(llm, tools, policy, hooks)
         self.models, self.policy, self.instructions, self.approve = (
@@ -88,7 +91,7 @@ class Agent:
             approve,
         )
         self._output = None if output_type is None else AnswerType(output_type)
-        self._output_retries, self._deps = output_retries, deps
+        self._output_retries, self._deps, self._window = output_retries, deps, window
         if self._output is not None:
             self.instructions = f"{instructions}\n\n{self._output.instructions()}".lstrip()
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
@@ -171,6 +174,7 @@ class Agent:
             output=self._output,
             output_retries=self._output_retries,
             gate_below=self._gate_below,
+            window=self._window,
             ask=self.models,
         )
 

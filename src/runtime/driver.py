@@ -31,6 +31,7 @@ from .log.events import (
     Answered,
     Arrived,
     Closed,
+    CompactAsked,
     Entered,
     Event,
     Outcome,
@@ -48,7 +49,7 @@ from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
 T = TypeVar("T")
-_Numbered = Arrived | Closed | StopAsked  # in the step of the run, since nobody asked for them
+_Numbered = Arrived | CompactAsked | Closed | StopAsked  # in the step of the run, since nobody asked for them
 
 
 class InDoubt(TachographError):
@@ -106,6 +107,7 @@ class Driver:
         self._stops: dict[str, str] = {}
         self._begun = self._entered = 0
         self.is_closed = False  # whether nobody says anything more
+        self.focus: str | None = None  # of a summary that somebody asks for
         self._came: list[tuple[int, Entered]] = []
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
@@ -318,7 +320,9 @@ class Driver:
                 self._entered += isinstance(recorded, _Numbered)
                 self._let_in(recorded)
                 return
-            if isinstance(recorded, Arrived | Closed):  # the run has taken more steps by now, or fewer
+            if isinstance(
+                recorded, Arrived | CompactAsked | Closed
+            ):  # the run has taken more steps by now, or fewer
                 if self._under_way:
                     self._schedule.appendleft(recorded)
                     break
@@ -383,6 +387,8 @@ class Driver:
             self._ready.append((self._under_way.pop(event.at).branch, event))
         elif isinstance(event, Arrived):
             self.post("", Message(USER, event.text))
+        elif isinstance(event, CompactAsked):
+            self.focus = event.focus
         elif isinstance(event, Closed):
             self.is_closed = True
             self._wake(self._mailboxes[""])

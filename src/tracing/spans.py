@@ -31,6 +31,7 @@ from ..runtime.log.events import (
     Decided,
     Event,
     Failed,
+    ModelReplied,
     Outcome,
     RunEnded,
     RunStarted,
@@ -172,8 +173,10 @@ class _Trace:
         own = self.add("agent_step", step.at, parent, times, attributes, error=error)
         if step.refused is not None:
             self._add_decision(step.refused, own, "step", step.begun)
-        if step.asked:
-            self._add_model(step, own)
+        for key, asked in (("s", step.summaries), ("m", step.asked)):
+            if asked:
+                last = asked[-1].outcome
+                self._add_model(step, own, key, asked, last if isinstance(last, ModelReplied) else None)
         for call in step.calls:
             for decided, time in call.earlier:
                 self._add_decision(decided, own, "proposal", time, call)
@@ -185,8 +188,9 @@ class _Trace:
             if call.is_made:
                 self._add_call(call, own)
 
-    def _add_model(self, step: StepView, parent: str) -> None:
-        reply = step.reply
+    def _add_model(
+        self, step: StepView, parent: str, key: str, asked: list[AttemptView], reply: ModelReplied | None
+    ) -> None:
         model = model_at(self._heads[-1], reply.fallback if reply is not None else 0)
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
@@ -205,14 +209,14 @@ class _Trace:
                 attributes["gen_ai.response.finish_reasons"] = (reply.finish,)
             if reply.model:
                 attributes["gen_ai.response.model"] = reply.model
-        if step.cost:
+        if step.cost and key == "m":
             attributes["agent.llm.cost_micro_usd"] = step.cost
         error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
         kind = CLIENT if model.path == "live" else INTERNAL
-        times = (step.asked[0].begun, step.asked[-1].over)
-        own = self.add("llm_call", f"{step.at}.m", parent, times, attributes, kind=kind, error=error)
-        if len(step.asked) > 1:
-            for attempt in step.asked:
+        times = (asked[0].begun, asked[-1].over)
+        own = self.add("llm_call", f"{step.at}.{key}", parent, times, attributes, kind=kind, error=error)
+        if len(asked) > 1:
+            for attempt in asked:
                 self._add_attempt(attempt, own)
 
     def _add_decision(

@@ -1,4 +1,25 @@
-"""The addresses of lines: see `events.py` for what each says."""
+"""The addresses of lines.
+
+`at` is the address of a line. No two lines share one, and it depends on the structure of the run alone:
+
+    0, 2.e, end      the beginning, the end of step 2, the end of the run
+    2.d              the refusal of step 2 by a budget
+    2.m1, 2.m1.w     the first attempt to ask the model in step 2, and the wait after it
+    2.c0.d           the decision on the first call of step 2;  2.c0.d2  after a hook or a person
+    2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
+    2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
+    2.k1, 2.c0.k1    what the first hook said in step 2, and about its first call
+    2.a1             the first thing that came from outside in step 2, such as a turn of a conversation
+    2.t              the end of a turn, which step 2 is the last one of
+    2.s, 2.s1        what was left out of what the model is shown; the first attempt to ask it for a summary
+    2.c0.p           a person's answer about that call
+    2.c0.i1.q1       a person's word on an attempt whose outcome was lost
+    2.c0/0, 2.c0/end the beginning and the end of an agent that the first call of step 2 started
+    2.c0/1.m1        the same as 1.m1, inside that agent
+    2.c0.e           what such a call came to at once, where the agent goes on in the background
+    2.c0.e.d         the decision on what such a call came to
+    2.r              the messages that were read at the beginning of step 2
+"""
 
 from __future__ import annotations
 

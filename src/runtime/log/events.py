@@ -8,24 +8,7 @@ There are three kinds, and the kind says how a replay comes by a line:
     Entered   what came from outside without being asked for: a replay lets it in at the same place
     Made      what the loop made of these: a replay makes it again, and it must be the same, byte for byte
 
-`at` is the address of a line. No two lines share one, and it depends on the structure of the run alone:
-
-    0, 2.e, end      the beginning, the end of step 2, the end of the run
-    2.d              the refusal of step 2 by a budget
-    2.m1, 2.m1.w     the first attempt to ask the model in step 2, and the wait after it
-    2.c0.d           the decision on the first call of step 2;  2.c0.d2  after a hook or a person
-    2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
-    2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
-    2.k1, 2.c0.k1    what the first hook said in step 2, and about its first call
-    2.a1             the first thing that came from outside in step 2, such as a turn of a conversation
-    2.t              the end of a turn, which step 2 is the last one of
-    2.c0.p           a person's answer about that call
-    2.c0.i1.q1       a person's word on an attempt whose outcome was lost
-    2.c0/0, 2.c0/end the beginning and the end of an agent that the first call of step 2 started
-    2.c0/1.m1        the same as 1.m1, inside that agent
-    2.c0.e           what such a call came to at once, where the agent goes on in the background
-    2.c0.e.d         the decision on what such a call came to
-    2.r              the messages that were read at the beginning of step 2
+`at` is the address of a line, see `addresses.py`.
 """
 
 import re
@@ -33,7 +16,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from .values import Call, Fact, Forked, Message, ModelChoice, ModelName, PolicyHead, ToolOffer, Usage
+from .values import (
+    Call,
+    Fact,
+    Forked,
+    Message,
+    ModelChoice,
+    ModelName,
+    PolicyHead,
+    ToolOffer,
+    Usage,
+    WindowLimits,
+)
 
 
 def _tag(name: str) -> str:
@@ -104,6 +98,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
         output_retries: How often the model is asked again for an answer that does not fit.
         deadline_s: Seconds after which the run is stopped; 0 for never.
         fallbacks: The models that are asked in turn where the one before fails for good.
+        window: How much of what went before the model is shown; None for all of it.
         session: Whether it is a conversation: the question is empty, and turns come from outside.
         forked: The conversation whose beginning it has, and the number of the last turn of that.
     """
@@ -124,6 +119,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
     output_retries: int = 0
     deadline_s: int = 0
     fallbacks: list[ModelChoice] = []
+    window: WindowLimits | None = None
     session: bool = False
     forked: Forked | None = None
 
@@ -145,6 +141,7 @@ class AgentStarted(Made, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     output_retries: int = 0
     fallbacks: list[ModelChoice] = []
+    window: WindowLimits | None = None
 
 
 class Received(Made, frozen=True, kw_only=True):
@@ -195,35 +192,49 @@ class StepEnded(Made, frozen=True, kw_only=True):
     cost: int = 0
 
 
-class TurnEnded(Made, frozen=True, kw_only=True):
-    """The end of a turn of a conversation; its fields are as in RunEnded."""
+class Compacted(Made, frozen=True, kw_only=True):
+    """What the model is shown of what went before became less.
 
-    ending: str
-    answer: str | None = None
-    mode: str = ""
+    Attributes:
+        results: How many results became labels with their size and digest.
+        messages: How many messages stand in a summary, which the model was asked for.
+        size: Bytes of all messages then.
+    """
 
-
-class AgentEnded(Made, frozen=True, kw_only=True):
-    """The end of an agent that a call started; its fields are as in RunEnded."""
-
-    ending: str
-    answer: str | None = None
-    mode: str = ""
+    results: int = 0
+    messages: int = 0
+    size: int
 
 
-class RunEnded(Made, frozen=True, kw_only=True):
-    """The end of the run.
+class Ended(Made, frozen=True, kw_only=True):
+    """The end of a turn, of an agent or of the run.
 
     Attributes:
         ending: Why it ended.
         answer: The final answer.
         mode: The failure mode.
-        sha256: Digest of all bytes of the log before this line.
     """
 
     ending: str
     answer: str | None = None
     mode: str = ""
+
+
+class TurnEnded(Ended, frozen=True, kw_only=True):
+    """The end of a turn of a conversation."""
+
+
+class AgentEnded(Ended, frozen=True, kw_only=True):
+    """The end of an agent that a call started."""
+
+
+class RunEnded(Ended, frozen=True, kw_only=True):
+    """The end of the run.
+
+    Attributes:
+        sha256: Digest of all bytes of the log before this line.
+    """
+
     sha256: str
 
 
@@ -234,6 +245,12 @@ class Arrived(Entered, frozen=True, kw_only=True):
     """Somebody says something to the agent of the run: a turn of a conversation."""
 
     text: str
+
+
+class CompactAsked(Entered, frozen=True, kw_only=True):
+    """Somebody asks for a summary of what went before, with a focus unless that is empty."""
+
+    focus: str = ""
 
 
 class Closed(Entered, frozen=True, kw_only=True):
@@ -363,8 +380,8 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 AnyEvent = (
     RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted
-    | StepEnded | TurnEnded | AgentEnded | RunEnded
-    | Arrived | Closed | StopAsked | Answered | Settled
+    | Compacted | StepEnded | TurnEnded | AgentEnded | RunEnded
+    | Arrived | CompactAsked | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip
 

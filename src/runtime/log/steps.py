@@ -180,6 +180,7 @@ class StepView(msgspec.Struct, gc=False):
         refused: The objection of a budget to the step.
         asked: The attempts to ask the model.
         received: The messages that were read.
+        summaries: The attempts to ask the model for a summary.
         calls: The calls that the reply proposed.
         reply: The reply of the model.
         cost: What the reply cost, in millionths of a US dollar.
@@ -193,6 +194,7 @@ class StepView(msgspec.Struct, gc=False):
     refused: Decided | None = None
     asked: list[AttemptView] = []
     received: list[Message] = []
+    summaries: list[AttemptView] = []
     calls: list[CallView] = []
     reply: ModelReplied | None = None
     cost: int = 0
@@ -278,11 +280,14 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
                 view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
         elif type(event) is Answered:
             calls[above].answered, calls[above].answered_at = event, now
-        elif last[0] in "im" and isinstance(event, Outcome):
+        elif last[0] in "ims" and isinstance(event, Outcome):
             attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
             attempts[event.at] = attempt
             if above in calls:
                 calls[above].attempts.append(attempt)
+                continue
+            if last[0] == "s":
+                step.summaries.append(attempt)
                 continue
             step.asked.append(attempt)
             step.reply = event if type(event) is ModelReplied else None

@@ -51,6 +51,18 @@ class Forked(Struct, frozen=True):
     turn: int
 
 
+class WindowLimits(Struct, frozen=True):
+    """How much of what went before a model is shown; the log keeps all of it.
+
+    Attributes:
+        max_bytes: Beyond this many bytes of messages, old results are left out, and then the older half is summed up.
+        keep_messages: How many of the last messages stay as they are.
+    """
+
+    max_bytes: int
+    keep_messages: int = 8
+
+
 class Usage(Struct, frozen=True):
     """Tokens of one reply.
 

@@ -4,6 +4,7 @@
       _receive            reads messages; waits for a turn, or for agents that are at work when the answer is given
       _take_step
         authority.ask       is there budget for another step? if not, the run ends
+        _compact            shows the model less of what went before, where that has grown too large
         hooks.before_model  may end the run
         _ask_model          with retries
         make_calls          if the reply has calls: decides and makes them, and asks people and hooks (calls.py)
@@ -32,8 +33,8 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
-from ..log.events import Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped, TurnEnded
-from ..models.failure_messages import heard, refused_answer
+from ..log.events import Compacted, Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped, TurnEnded
+from ..models.failure_messages import ask_for_summary, heard, refused_answer, summed_up
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
 from ..policy.prices import key_of
@@ -97,10 +98,10 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
         run.note_ruling(run.at("d"), ruling)
         return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
     run.authority.add("iterations")
-    stopped = await hooks.before_model(run)
+    stopped = await _compact(run) or await hooks.before_model(run)
     if stopped is not None:
         return stopped, None
-    reply = await _ask_model(run)
+    reply = await _ask_model(run, "m", run.window.messages())
     if not isinstance(reply, ModelReplied):
         return reply, None
     run.window.add_reply(reply)
@@ -145,7 +146,31 @@ async def _receive(run: RunState) -> bool:
     return True
 
 
-async def _ask_model(run: RunState) -> ModelReplied | Classification:
+async def _compact(run: RunState) -> Classification | None:
+    """Leave out old results, and sum up the older half, where that is asked for. Returns what ends the run, or None."""
+    limits, focus = run.spec.window, None
+    if not run.place:
+        focus, run.driver.focus = run.driver.focus, None
+    most, keep = (limits.max_bytes, limits.keep_messages) if limits is not None else (None, 1)
+    if focus is None and (most is None or run.window.size <= most):
+        return None
+    results = run.window.leave_out_results(keep)
+    is_full = focus is not None or (most is not None and run.window.size > most)
+    messages = run.window.older_half(keep) if is_full else 0
+    if messages:
+        asked = run.window.first(messages, ask_for_summary(focus or ""))
+        reply = await _ask_model(run, "s", asked)
+        if not isinstance(reply, ModelReplied):
+            return reply
+        if reply.calls or not reply.answer:
+            found = run.give_up(FailureMode.LLM_INVALID_OUTPUT)
+            return found if found.ending is not None else None
+        run.window.sum_up(messages, summed_up(reply.answer))
+    run.note(Compacted(at=run.at("s"), results=results, messages=messages, size=run.window.size))
+    return None
+
+
+async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplied | Classification:
     """Ask the model, with retries, and then its fallbacks. Returns a usable reply, or what follows."""
     spec = run.spec
     attempts = 0
@@ -155,16 +180,16 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
         request = LLMInput(
             spec.run_id,
             run.step,
-            run.window.messages(),
+            messages,
             spec.offers,
             reserved.tokens,
             spec.instructions,
             spec.output.schema if spec.output else None,
         )
         effect = AskModel(request, spec.redactor, spec.ask[number] if spec.ask else None, number)
-        outcome, attempts = await with_retries(run, "m", effect, idempotent=True, before=attempts)
+        outcome, attempts = await with_retries(run, key, effect, idempotent=True, before=attempts)
         usage = outcome.usage if isinstance(outcome, ModelReplied) else None
-        run.cost = run.authority.settle(reserved, model, usage)
+        run.cost += run.authority.settle(reserved, model, usage)
         if type(outcome) is not Failed or not run.authority.has_time():
             break
     if isinstance(outcome, ModelReplied):

@@ -12,7 +12,7 @@ from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, clas
 from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Event
-from ..log.values import Call, Forked, ModelChoice, PolicyHead, ToolOffer
+from ..log.values import Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
 from ..models.types import Message, Model
 from ..policy.gate import Gate
 from ..redaction.redactor import Redactor
@@ -44,6 +44,7 @@ class RunSpec(Struct, frozen=True):
         deadline_s: Seconds after which the run is stopped; 0 for never.
         is_session: Whether it is a conversation: an answer ends a turn and not the run.
         forked: As in RunStarted.
+        window: Likewise.
     """
 
     run_id: str
@@ -61,6 +62,7 @@ class RunSpec(Struct, frozen=True):
     deadline_s: int = 0
     is_session: bool = False
     forked: Forked | None = None
+    window: WindowLimits | None = None
     gate_below: Gate | None = None
     each: Callable[[RunSpec], RunSpec] = lambda spec: spec
     ask: Sequence[Model] = ()
@@ -79,6 +81,7 @@ class RunSpec(Struct, frozen=True):
             "output_schema": self.output.schema if self.output else None,
             "output_retries": self.output_retries if self.output else 0,
             "fallbacks": fallbacks,
+            "window": self.window,
         }
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
-from ..formats.strict_json import canonical
+from msgspec import json
+
+from ..formats.strict_json import canonical, digest
 from ..log.events import ModelReplied
 from ..log.values import Call
 from ..models.failure_messages import NO_WORDS, reply_again, unusable_reply
 from ..models.types import Message, Messages, call_text
+
+_LONG: Final = 200  # bytes of a message whose result is worth a label
 
 
 def _as_told(call: Call) -> Message:
@@ -17,18 +21,22 @@ def _as_told(call: Call) -> Message:
 
 
 class Window:
-    """The messages so far, as canonical texts."""
+    """The messages so far, as canonical texts.
+
+    Attributes:
+        size: Bytes of all of them.
+    """
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._added = sha256()
 
     def add(self, message: Message) -> None:
         """Add a message."""
         text = canonical(message)
         self._texts.append(text)
-        self._size += len(text)
+        self.size += len(text)
         self._added.update(text)
 
     def add_reply(self, reply: ModelReplied) -> None:
@@ -60,7 +68,44 @@ class Window:
 
     def messages(self) -> Messages:
         """Return the messages as a model gets them."""
-        return Messages(self._texts, self._size)
+        return Messages(self._texts, self.size)
+
+    def leave_out_results(self, keep: int) -> int:
+        """Put labels in the place of results, but for the last messages. Returns of how many."""
+        texts, left_out = [*self._texts], 0
+        for number, text in enumerate(texts[: max(0, len(texts) - keep)]):
+            if len(text) > _LONG and (message := json.decode(text))["role"] == "tool":
+                content = message["content"].encode()
+                label = {"left_out": len(content), "sha256": digest(content)[:12]}
+                texts[number] = canonical({**message, "content": canonical(label).decode()})
+                left_out += len(texts[number]) < len(text)
+        self._put(texts)
+        return left_out
+
+    def older_half(self, keep: int) -> int:
+        """Return of how many messages a summary may stand in the place, so that results stay with their calls."""
+        size = found = 0
+        for number, text in enumerate(self._texts[: max(0, len(self._texts) - keep)]):
+            if json.decode(text)["role"] != "tool":
+                found = number
+            size += len(text)
+            if size > self.size // 2 and found:
+                break
+        return found
+
+    def first(self, number: int, more: Message) -> Messages:
+        """Return the first messages, and one more behind them."""
+        return Messages([*self._texts[:number], canonical(more)])
+
+    def sum_up(self, number: int, summary: Message) -> None:
+        """Put a summary in the place of the first messages."""
+        text = canonical(summary)
+        self._added.update(text)
+        self._put([text, *self._texts[number:]])
+
+    def _put(self, texts: list[bytes]) -> None:
+        # another list, since a model may still hold the messages of before
+        self._texts, self.size = texts, sum(map(len, texts))
 
     def take_digest(self) -> str:
         """Return a digest of what was added since this was asked last; where all are equal, so was each request."""

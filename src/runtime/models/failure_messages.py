@@ -15,6 +15,10 @@ from .types import Message
 
 # stands for a reply that said nothing, since services refuse empty messages
 NO_WORDS: Final = "(no words)"
+SUMMARIZE: Final = (
+    "Do not go on. Sum up all that went before for yourself: what was asked, facts and where they stand, decisions, "
+    "what is still open."
+)
 _REASONS: Final = {
     FailureMode.RETRY_EXHAUSTION: "the tool failed temporarily, and is not retried automatically",
     FailureMode.TIMEOUT: "the tool timed out, and what it did is not known",
@@ -98,3 +102,14 @@ def heard(message: Sent) -> Message:
         "role": "user",
         "content": f"Message from {message.sender or 'the agent of the run'}: {message.text}",
     }
+
+
+def ask_for_summary(focus: str) -> Message:
+    """Return what asks a model for a summary of the messages before it."""
+    more = f" Above all: {focus}" if focus else ""
+    return {"role": "user", "content": f"{SUMMARIZE}{more}"}
+
+
+def summed_up(summary: str) -> Message:
+    """Return what a model reads in the place of the messages that it summed up."""
+    return {"role": "user", "content": f"Summary of what went before: {summary}"}

@@ -19,7 +19,7 @@ import msgspec
 from ..branches import Pending
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
-from ..log.events import Answered, Arrived, Closed, Entered, Outcome, StopAsked, Stopped, Waited
+from ..log.events import Answered, Closed, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
 from ..log.values import THIS_STEP
 from ..models.types import LLMOutput
@@ -39,7 +39,7 @@ class Virtual(Performer):
         fault: As of Performer.
         answers: A person's answer to the question at an address, None for silence.
         arrivals: What comes from outside and when, in nanoseconds since the beginning of the run, in that order.
-        turns: What is said each time that the run waits for it; then nobody says anything more.
+        turns: What comes each time that the run waits for somebody; then nobody says anything more.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Virtual(Performer):
         fault: Callable[[str], Fault | None] = lambda at: None,
         arrivals: Sequence[tuple[int, Entered]] = (),
         answers: Callable[[str], Answered | None] = lambda at: None,
-        turns: Sequence[str] = (),
+        turns: Sequence[Entered] = (),
     ) -> None:
         super().__init__(workspace, fault)
         self._answers = answers
@@ -68,7 +68,7 @@ class Virtual(Performer):
             )
             if scheduled is not None:
                 self._arrivals.remove(scheduled)
-            elif isinstance(event, Arrived) and self._turns:
+            elif self._turns and plain == self._turns[0]:
                 self._turns.popleft()
         if deadline is not None:
             self._arrive(deadline, "deadline")
@@ -141,16 +141,15 @@ class Virtual(Performer):
         """Return what is over or arrives first, and when."""
         first = min(self._ends.values(), key=itemgetter(0, 1), default=None)
         if first is None and self._turns:  # the run waits for somebody
-            first = self._last + PERSON_TAKES, 0, Arrived(at="", text=self._turns[0])
+            first = self._last + PERSON_TAKES, 0, self._turns[0]
         if self._arrivals and (first is None or self._arrivals[0][0] <= first[0]):
             self._last = self._arrivals[0][0]
             return self._arrivals.pop(0)
         if first is None:
             return self._last + PERSON_TAKES, Closed(at="")
         self._last, _, outcome = first
-        if isinstance(outcome, Arrived):
-            self._turns.popleft()
-            return self._last, outcome
+        if self._turns and outcome is self._turns[0]:
+            return self._last, self._turns.popleft()
         del self._ends[outcome.at]
         return self._last, outcome
 
