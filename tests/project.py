@@ -113,7 +113,9 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},
         "llm": {
             "stub": {
-                "turns": [turn_of(turn) for turn in scenario["turns"]],
+                "turns": [
+                    {"summary": scenario.get("summary"), **turn_of(turn)} for turn in scenario["turns"]
+                ],
                 "agents": {
                     at: [turn_of(turn) for turn in turns] for at, turns in scenario.get("scripts", {}).items()
                 },
@@ -125,7 +127,9 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "hooks": scenario.get("hooks", []),
         "agents": scenario.get("agents", []),
         **{
-            key: scenario[key] for key in ("output_schema", "output_retries", "deadline_s") if key in scenario
+            key: scenario[key]
+            for key in ("output_schema", "output_retries", "deadline_s", "window")
+            if key in scenario
         },
         "expected": scenario["expect"],
     }

@@ -25,7 +25,7 @@ ROWS = {row["name"]: row for row in scenarios()}
 # of a line, what tells what happened; of the second kind, texts, numbers and times; of all else, whether it is there
 SAID = "at event decision rule ending mode kind harmless finish scope fact access method hop".split()
 LEFT_OUT = "t took size usage text arguments result id name by why".split()
-AT = {"m": AskModel, "i": Invoke, "p": AskPerson, "k": AskHook, "w": Wait}
+AT = {"m": AskModel, "s": AskModel, "i": Invoke, "p": AskPerson, "k": AskHook, "w": Wait}
 
 MEMBERS: dict[str, Any] = {
     "event": [kind.__name__ for kind in get_args(log.AnyEvent)],

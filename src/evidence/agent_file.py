@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.strict_json import digest
-from ..runtime.log.values import ModelChoice, WindowLimits
+from ..runtime.log.values import ModelChoice
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
 from ..runtime.mcp.server import PROFILES, profile_names, tool_names
@@ -115,7 +115,6 @@ class AgentFile:
         words = [self.spec.instructions] if self.spec.instructions else []
         if self.output is not None and is_live:
             words.append(self.output.instructions())
-        window = self.spec.window
         return RunSpec(
             "",
             question,
@@ -127,7 +126,7 @@ class AgentFile:
             output=self.output,
             output_retries=self.spec.output_retries,
             gate_below=gate_below,
-            window=window and WindowLimits(window.max_bytes, window.keep_messages),
+            window=self.spec.window,
             ask=models,
         )
 

@@ -140,6 +140,8 @@ class Comparison:
         elif isinstance(old, RunStarted) and isinstance(new, RunStarted):
             if shown := [it for it in old.policy.hides if it not in new.policy.hides]:
                 kind, words = "EXPOSURE", f"the policy does not hide {', '.join(shown)} any more"
+            if [place for place, *_ in leaves] == ["/policy/version"]:  # one story for all policies
+                words = "policy/version is another one"
             leaves.sort(key=lambda leaf: kind == "ASKED" and leaf[0].split("/")[1] not in _ASKED)
         if not words:
             place, was, now = leaves[0]
@@ -178,7 +180,8 @@ class Comparison:
         calls = [held.get(call) for held in self._calls]
         tools = {file for files in self._origin.tools.values() for file in files}
         named = {it.name for it in calls if it} | _changed_offers(old, new)
-        own = {file for name in named for file in self._origin.tools.get(name, ())} or tools
+        of_named = {file for name in named for file in self._origin.tools.get(name, ())}
+        own = of_named or tools
         policy = {*self._origin.policy}
         near = {*self._moved}
         if calls[0] != calls[1]:
@@ -188,6 +191,8 @@ class Comparison:
                 getattr(it, "rule", "") for it in (old, new)
             )
             near = {*self._origin.task} if is_of_task else policy | own
+        elif kind == "OTHER" and isinstance(event, RunStarted):
+            near -= tools - of_named
         elif kind == "EXPOSURE":
             near -= tools - own
         elif kind in ("EFFECT", "ASKED"):

@@ -22,7 +22,7 @@ Found = Mapping[str, Sequence[Difference]]
 Mark = Callable[[str], str]
 """What marks text that comes from a run."""
 
-_STORIES: Final = 7  # of one cause
+_STORIES: Final = 6  # of one cause
 _FILES: Final = 6
 _NAMES: Final = 4
 _ANNOTATIONS: Final = 10  # the service shows no more

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from ..runtime.log.values import WindowLimits
+
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 _UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)"
 Place = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -141,13 +143,6 @@ class Said(Part, frozen=True):
     compact: str | None = None
 
 
-class WindowPart(Part, frozen=True):
-    """How much of what went before a model is shown: as WindowLimits."""
-
-    max_bytes: Annotated[int, Meta(ge=1000, le=100_000_000)]
-    keep_messages: Annotated[int, Meta(ge=1, le=10_000)] = 8
-
-
 class ForkedFrom(Part, frozen=True):
     """The task of the conversation whose first turns these are, as `KIND/NAME`, and how many they have in common."""
 
@@ -243,7 +238,7 @@ class TaskFile(Part, frozen=True):
     hooks: list[str] = []
     output_schema: dict[str, Any] | None = None
     output_retries: Count = 2
-    window: WindowPart | None = None
+    window: WindowLimits | None = None
     deadline_s: Annotated[int, Meta(ge=0, le=604_800)] = 0
     expected: Expected = Expected()
 
@@ -272,4 +267,4 @@ class ProfileFile(Part, frozen=True):
     hooks: list[str] = []
     output_schema: dict[str, Any] | None = None
     output_retries: Count = 2
-    window: WindowPart | None = None
+    window: WindowLimits | None = None

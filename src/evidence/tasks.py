@@ -25,7 +25,7 @@ from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Arrived, CompactAsked, Entered, Event, RunStarted, StopAsked
 from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
 from ..runtime.loop.state import RunSpec
-from ..runtime.loop.team import TEAM_TOOLS
+from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
@@ -37,7 +37,7 @@ from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
-from ..runtime.tools.agents import with_those_below
+from ..runtime.tools.agents import TEAM_NAMES, with_those_below
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
@@ -141,7 +141,7 @@ class Task(AgentFile):
             except InputError as error:
                 raise self.error(join(["mcp", name]), error.message, error.remedy or "") from None
             offered |= {tool.name: tool for tool in server.tools}
-        offered |= TEAM_TOOLS
+        offered |= {name: team_tool(name) for name in TEAM_NAMES if name in self._named}
         own = load_tools([name for name in self._named if name not in offered], self.root)
         known = offered | {tool.name: tool for tool in own.tools}
         return LoadedTools([known[name] for name in self._named], own.modules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -11,7 +12,9 @@ from typing import Any, Final, NoReturn
 from ..evidence.project import Project
 from ..fail.errors import InputError
 from ..runtime.formats.documents import MAX_BYTES, read_plain
-from ..runtime.mcp.server import accepted_tools
+from ..runtime.loop.team import team_tool
+from ..runtime.mcp.server import accepted_tools, profile_names
+from ..runtime.tools.agents import TEAM_NAMES, agent_tool
 from ..runtime.tools.contract import Tool
 
 _LONGEST: Final = 256  # characters of a text that may be named often
@@ -37,7 +40,17 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
             found[path.stem] = _tool(path)
     with suppress(InputError):
         found |= accepted_tools(root)
-    return found
+    found |= {name: agent_tool(name, "", _Unread()) for name in profile_names(root)}
+    return found | {name: team_tool(name) for name in TEAM_NAMES}
+
+
+class _Unread:
+    """Stands for an agent whose profile is not read."""
+
+    tools: Sequence[Tool] = ()
+
+    def start(self, place: str, arguments: dict[str, Any]) -> NoReturn:
+        raise RuntimeError("the profile was only named")
 
 
 def _tool(path: Path) -> Tool:

@@ -17,7 +17,7 @@ from .log.steps import steps_of
 from .log.values import WindowLimits
 from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
-from .loop.team import TEAM_TOOLS
+from .loop.team import team_tool
 from .mcp.server import McpServer
 from .models.fallback import Fallback, choice_of, models_of
 from .models.types import Model, Piece, clean_text, read_history
@@ -28,7 +28,7 @@ from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
 from .run_result import RunOptions, RunResult
 from .schema.answer_type import AnswerType
-from .tools.agents import agent_tool, with_those_below
+from .tools.agents import TEAM_NAMES, agent_tool, with_those_below
 from .tools.contract import Tool
 from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
@@ -100,7 +100,7 @@ class Agent:
         self._root = Path(root)
         given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
         given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
-        given = [TEAM_TOOLS.get(tool, tool) if isinstance(tool, str) else tool for tool in given]
+        given = [team_tool(tool) if tool in TEAM_NAMES else tool for tool in given]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
             what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")
@@ -127,16 +127,11 @@ class Agent:
     def _check_below(self, agent: Agent) -> None:
         """Refuse an agent that has what is of the whole run, and is another one there."""
         check_redaction(self.policy, agent.policy)
-        for what, is_other in (
-            ("mounts", not agent._mounts.items() <= self._mounts.items()),
-            ("hosts", not agent._hosts.items() <= self._hosts.items()),
-            ("approve", agent.approve not in (None, self.approve)),
-            ("deps", agent._deps is not None and agent._deps is not self._deps),
-        ):
-            if is_other:
-                raise InputError(
-                    f"an agent that it may start has other {what}", remedy=f"give the same {what} to both"
-                )
+        for what in ("_mounts", "_hosts", "approve", "_deps"):
+            if (its := getattr(agent, what)) and its != getattr(self, what):
+                name = what.removeprefix("_")
+                what = f"an agent that it may start has other {name}"
+                raise InputError(what, remedy=f"give the same {name} to both")
 
     @property
     def policies(self) -> list[Policy]:

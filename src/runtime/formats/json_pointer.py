@@ -48,19 +48,6 @@ def put(data: Any, pointer: str, value: Any) -> None:
     parent[_index(last) if isinstance(parent, list) else unescape_pointer(last)] = value
 
 
-def by_value(data: Any, pointer: str) -> str:
-    """Return a pointer in which entries of lists are named by their value, as far as `data` has what it leads to."""
-    tokens = []
-    for key in parse(pointer):
-        if isinstance(data, list):
-            data = data[_index(key)] if _INDEX.fullmatch(key) and int(key) < len(data) else None
-            tokens.append(_name_of(data, key))
-        else:
-            data = data.get(key) if isinstance(data, dict) else None
-            tokens.append(key)
-    return join(tokens)
-
-
 def by_index(data: Any, pointer: str) -> str | None:
     """Return a pointer in which entries of lists that are named by their value have their index; None without one."""
     tokens: list[str | int] = []

@@ -379,8 +379,8 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 
 AnyEvent = (
-    RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted
-    | Compacted | StepEnded | TurnEnded | AgentEnded | RunEnded
+    RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted | Compacted
+    | StepEnded | TurnEnded | AgentEnded | RunEnded
     | Arrived | CompactAsked | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The plain values that lines of a log hold."""
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -59,8 +59,8 @@ class WindowLimits(Struct, frozen=True):
         keep_messages: How many of the last messages stay as they are.
     """
 
-    max_bytes: int
-    keep_messages: int = 8
+    max_bytes: Annotated[int, msgspec.Meta(ge=1000, le=100_000_000)]
+    keep_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 8
 
 
 class Usage(Struct, frozen=True):

@@ -151,11 +151,13 @@ async def _compact(run: RunState) -> Classification | None:
     limits, focus = run.spec.window, None
     if not run.place:
         focus, run.driver.focus = run.driver.focus, None
-    most, keep = (limits.max_bytes, limits.keep_messages) if limits is not None else (None, 1)
-    if focus is None and (most is None or run.window.size <= most):
-        return None
-    results = run.window.leave_out_results(keep)
-    is_full = focus is not None or (most is not None and run.window.size > most)
+    results, keep = 0, 1
+    if focus is None:
+        if limits is None or run.window.size <= limits.max_bytes:
+            return None
+        keep = limits.keep_messages
+        results = run.window.leave_out_results(keep)
+    is_full = focus is not None or (limits is not None and run.window.size > limits.max_bytes)
     messages = run.window.older_half(keep) if is_full else 0
     if messages:
         asked = run.window.first(messages, ask_for_summary(focus or ""))
@@ -166,7 +168,8 @@ async def _compact(run: RunState) -> Classification | None:
             found = run.give_up(FailureMode.LLM_INVALID_OUTPUT)
             return found if found.ending is not None else None
         run.window.sum_up(messages, summed_up(reply.answer))
-    run.note(Compacted(at=run.at("s"), results=results, messages=messages, size=run.window.size))
+    if results or messages:
+        run.note(Compacted(at=run.at("s"), results=results, messages=messages, size=run.window.size))
     return None
 
 

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from ..log.addresses import place_of
 from ..log.values import Message
-from ..tools.agents import TEAM_NAMES
 from ..tools.contract import Tool
 from .state import RunState
 
 PARENT: Final = "parent"
+_CLOSED: Final = {"type": "object", "additionalProperties": False}
+_WHICH: Final = "The agent: what the call that started it returned as `agent`."
+_SAID: Final[dict[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
+    "send_message": (
+        "Send a message to another agent at work. It reads the message at its next step.",
+        {"to": f"{_WHICH} Or `{PARENT}` for the agent that started this one.", "text": "What to say."},
+        {"sent": {"type": "boolean"}},
+    ),
+    "list_agents": (
+        "List the agents below this one that are at work.",
+        {},
+        {"agents": {"type": "array", "items": {"type": "string"}}},
+    ),
+    "stop_agent": (
+        "Stop an agent below this one, and all agents that it started.",
+        {"agent": _WHICH},
+        {"stopped": {"type": "boolean"}},
+    ),
+}
 
 
-def _tool(
-    name: str,
-    description: str,
-    arguments: dict[str, str],
-    results: dict[str, Any],
-    answer: Callable[[Any, dict[str, Any]], dict[str, Any]],
-) -> Tool:
+@lru_cache
+def team_tool(name: str) -> Tool:
+    """Return one of the tools, given one of TEAM_NAMES."""
+    description, arguments, results = _SAID[name]
     properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
-    closed = {"type": "object", "additionalProperties": False}
-    return Tool(
-        name,
-        description,
-        {**closed, "properties": properties, "required": [*arguments]},
-        {**closed, "properties": results, "required": [*results]},
-        "write",
-        _not_run,
-        idempotent=True,
-        answer=answer,
-    )
+    takes = {**_CLOSED, "properties": properties, "required": [*arguments]}
+    gives = {**_CLOSED, "properties": results, "required": [*results]}
+    answer = {"send_message": _send_message, "list_agents": _list_agents, "stop_agent": _stop_agent}[name]
+    return Tool(name, description, takes, gives, "write", _not_run, idempotent=True, answer=answer)
 
 
 def _not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
@@ -56,32 +64,3 @@ def _stop_agent(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
     if is_below:
         run.driver.stop(place, "cancelled")
     return {"stopped": is_below}
-
-
-_WHICH: Final = "The agent: what the call that started it returned as `agent`."
-TEAM_TOOLS: Final = {
-    tool.name: tool
-    for tool in (
-        _tool(
-            TEAM_NAMES[0],
-            "Send a message to another agent at work. It reads the message at its next step.",
-            {"to": f"{_WHICH} Or `{PARENT}` for the agent that started this one.", "text": "What to say."},
-            {"sent": {"type": "boolean"}},
-            _send_message,
-        ),
-        _tool(
-            TEAM_NAMES[1],
-            "List the agents below this one that are at work.",
-            {},
-            {"agents": {"type": "array", "items": {"type": "string"}}},
-            _list_agents,
-        ),
-        _tool(
-            TEAM_NAMES[2],
-            "Stop an agent below this one, and all agents that it started.",
-            {"agent": _WHICH},
-            {"stopped": {"type": "boolean"}},
-            _stop_agent,
-        ),
-    )
-}

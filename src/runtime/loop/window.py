@@ -83,15 +83,18 @@ class Window:
         return left_out
 
     def older_half(self, keep: int) -> int:
-        """Return of how many messages a summary may stand in the place, so that results stay with their calls."""
-        size = found = 0
-        for number, text in enumerate(self._texts[: max(0, len(self._texts) - keep)]):
+        """Return of how many messages a summary may stand in the place, so that results stay with their calls.
+
+        None where that would be less than a quarter of all, which is not worth asking a model.
+        """
+        size = found = saved = 0
+        for number, text in enumerate(self._texts[: max(0, len(self._texts) - keep + 1)]):
             if json.decode(text)["role"] != "tool":
-                found = number
+                found, saved = number, size
+                if size * 2 >= self.size:
+                    break
             size += len(text)
-            if size > self.size // 2 and found:
-                break
-        return found
+        return found if saved * 4 > self.size else 0
 
     def first(self, number: int, more: Message) -> Messages:
         """Return the first messages, and one more behind them."""

@@ -14,14 +14,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from ..branches import Pending
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Closed, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
-from ..log.values import THIS_STEP
 from ..models.types import LLMOutput
 from .perform import NO_FAULT, Fault, Performer
 
@@ -61,14 +58,11 @@ class Virtual(Performer):
         """Take over from the log; time goes on where it ended, and what entered before does not come again."""
         self._last = now
         for time, event in entered:
-            plain = msgspec.structs.replace(event, at="", t=0)
-            others = [msgspec.structs.replace(plain, scope=THIS_STEP)] if isinstance(plain, StopAsked) else []
-            scheduled = next(
-                (it for it in ((time, it) for it in [plain, *others]) if it in self._arrivals), None
-            )
-            if scheduled is not None:
-                self._arrivals.remove(scheduled)
-            elif self._turns and plain == self._turns[0]:
+            # by time and kind: what came is redacted, and a scope is that of its step
+            scheduled = (it for it in self._arrivals if it[0] == time and type(it[1]) is type(event))
+            if (found := next(scheduled, None)) is not None:
+                self._arrivals.remove(found)
+            elif self._turns and type(event) is type(self._turns[0]):
                 self._turns.popleft()
         if deadline is not None:
             self._arrive(deadline, "deadline")
