@@ -21,6 +21,7 @@ from tachograph.runtime.log.lines import Line, read_log
 from tachograph.runtime.run import make_run
 from tachograph.runtime.world.virtual import Virtual, run_now
 from tachograph.tracing.spans import spans_of
+from tachograph.views.outline import outline
 from tests.project import make_project
 
 MS = 1_000_000
@@ -40,7 +41,14 @@ WORDS = [
     "stop the run",
     "mail someone@mail.test",
 ]
+AGENTS = ["helper", "reader"]
+PLACES = ["1.c0", "1.c1", "2.c0", "1.c0/1.c0", "1.c0/1.c1", "1.c1/1.c0", "1.c0/1.c0/1.c0"]
+LIMITS = ["max_depth", "max_children", "max_parallel"]
+starts = st.tuples(
+    st.sampled_from(["helper", *AGENTS]), st.fixed_dictionaries({"task": st.sampled_from("abc")})
+)
 calls = st.one_of(
+    starts,
     st.tuples(st.just("echo"), st.fixed_dictionaries({"text": st.sampled_from(WORDS)})),
     st.tuples(
         st.just("look"), st.fixed_dictionaries({"path": st.sampled_from(["book/a.txt", "box/a.txt", "no/x"])})
@@ -56,13 +64,16 @@ calls = st.one_of(
     st.tuples(st.just("echo"), st.just("no json")),
 )
 turns = st.lists(st.lists(calls.map(list), min_size=1, max_size=3), max_size=5)
+turns_with_agents = st.builds(
+    lambda first, rest: [first, *rest], st.lists(starts.map(list), min_size=1, max_size=3), turns
+)
+where = {"agent": st.sampled_from(["", "", *PLACES]), "step": st.integers(1, 4), "call": st.integers(0, 2)}
 faults = st.lists(
     st.fixed_dictionaries(
-        {
+        where
+        | {
             "target": st.sampled_from(["model", "tool"]),
-            "step": st.integers(1, 4),
             "attempt": st.integers(1, 3),
-            "call": st.integers(0, 2),
             "raises": st.sampled_from(["ConnectionError", "TimeoutError", "TransientModelError", "KeyError"]),
             "delays_ms": st.sampled_from([0, 15, 300]),
             "cancels": st.booleans(),
@@ -70,25 +81,18 @@ faults = st.lists(
     ),
     max_size=3,
 )
-stops = st.lists(
-    st.tuples(
-        st.integers(0, 1500), st.sampled_from(["", "1.c0", "2.c1", "3.m1", "9.c0"]), st.just("cancelled")
-    ),
-    max_size=2,
-)
-answers = st.lists(
-    st.fixed_dictionaries(
-        {"step": st.integers(1, 4), "call": st.integers(0, 2), "answer": st.sampled_from(["allow", "deny"])}
-    ),
-    max_size=4,
-)
+SCOPES = ["1.c0/", "1.c0/1.c0", "1.c0/1", "1.c1/", "1.c0/1.c0/", "1.c0", "2.c1", "3.m1", ""]
+stops = st.lists(st.tuples(st.integers(0, 1500), st.sampled_from(SCOPES), st.just("cancelled")), max_size=3)
+answers = st.lists(st.fixed_dictionaries(where | {"answer": st.sampled_from(["allow", "deny"])}), max_size=4)
 programs = st.fixed_dictionaries(
     {
-        "turns": turns,
+        "turns": turns_with_agents,
+        "scripts": st.fixed_dictionaries(dict.fromkeys(PLACES, turns_with_agents)),
+        "limits": st.fixed_dictionaries(dict.fromkeys(LIMITS, st.sampled_from([3, 9, 2, 1]))),
         "faults": faults,
         "stops": stops,
         "answers": answers,
-        "asked": st.lists(st.sampled_from(["echo", "log", "mail"]), unique=True, max_size=2),
+        "asked": st.lists(st.sampled_from(["log", "echo", "mail"]), unique=True, min_size=1, max_size=2),
         "on_deny": st.sampled_from(["terminate", "inform"]),
         "on_failure": st.sampled_from(["terminate", "inform"]),
         "hooks": st.sampled_from([[], ["hooks/words.py"]]),
@@ -97,18 +101,34 @@ programs = st.fixed_dictionaries(
 )
 
 
+def scripts_of(program: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return a script for each agent that a script may start; those without one of their own answer at once."""
+    found: dict[str, list[Any]] = {}
+    waiting = [("", program["turns"])]
+    for place, turns in waiting:
+        for step, turn in enumerate(turns, 1):
+            for at in (f"{place}{step}.c{n}" for n, (name, _) in enumerate(turn) if name in AGENTS):
+                own = program["scripts"].get(at, [])
+                found[at] = [*own, "done"]
+                waiting.append((f"{at}/", own))
+    return found
+
+
 def task_of(root: Path, program: dict[str, Any]) -> Task:
     scenario = {
         "name": "p",
         "turns": [*program["turns"], "done"],
+        "agents": AGENTS,
+        "scripts": scripts_of(program),
         "faults": program["faults"],
         "approvals": program["answers"],
         "hooks": program["hooks"],
         "policy": {
             "on_deny": program["on_deny"],
             "on_failure": program["on_failure"],
+            "agents": program["limits"],
             "redact": {"kinds": program["kinds"]},
-            "loop_budget": {"max_tokens": 100_000},
+            "loop_budget": {"max_tokens": 100_000, "max_iterations": 30, "max_tool_calls": 30},
             "approval": {"required_for": program["asked"], "timeout_s": 1},
         },
         "expect": {},
@@ -152,6 +172,7 @@ def test_programs(
         assert replayed.data == whole.data
         spans_of(whole.events)
         report(whole.events)
+        outline(whole.events)
         cut = data.draw(st.integers(0, len(lines) - 1))
         died = Open(task, arrivals, stack, place / "died")
         _play(died, lines[:cut], whole)
