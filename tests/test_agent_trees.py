@@ -1,0 +1,306 @@
+"""Trees of agents in code: what they come to, what they may do and what they spend, under all policies above them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import asdict
+
+import tachograph
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Tool, ToolCall
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import InputError
+from tachograph.runtime.driver import InDoubt
+from tachograph.runtime.formats.strict_json import canonical
+from tachograph.runtime.log import events as log
+from tachograph.runtime.log.addresses import place_of
+from tachograph.testing import decide
+from tests.project import POLICY, merged
+
+NAMES = ["say", "note", "think", "send", "middle", "leaf"]
+MIDDLE, LEAF = ("middle", {"task": "a"}), ("leaf", {"task": "b"})
+WIDE: dict[str, Any] = {
+    "tool_registry": {"allowed": NAMES, "denied": []}, "cycle_detection": {"max_repeats": 99},
+    "loop_budget": {"max_iterations": 999, "max_tokens": 10**9, "max_tool_calls": 999},
+    "agents": {"max_depth": 9, "max_children": 99, "max_parallel": 3}, "on_deny": "inform", "on_failure": "inform",
+    "retry": {"backoff_base_ms": 0}, "prices": {"callable:model": {"input": "3000", "output": "7000"}},
+}  # fmt: skip
+CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
+
+
+@tachograph.tool(effect="pure", idempotent=True, transient=(ConnectionError,))
+def say(text: str) -> str:
+    """Say it."""
+    if text.endswith("7"):
+        raise ConnectionError
+    return text
+
+
+@tachograph.tool(effect="write", idempotent=True)
+def note(path: tachograph.WritePath, text: str) -> str:
+    """Write it down."""
+    return text
+
+
+def policy(**delta: Any) -> Policy:
+    return Policy.from_dict(merged(merged(POLICY, WIDE), delta))
+
+
+def script(*turns: Any) -> Any:
+    """A model: text is an answer, a list are calls, each a tool and its arguments."""
+
+    def model(asked: LLMInput) -> LLMOutput:
+        turn = turns[asked.step_index - 1]
+        if isinstance(turn, str):
+            return LLMOutput(final_answer=turn)
+        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
+
+    return model
+
+
+def tree(models: list[Any], policies: list[Policy], tools: list[Tool], **rest: Any) -> Agent:
+    """Return the root of three levels, given what they are made of from the root down."""
+    leaf = Agent(models[2], tools, policies[2]).as_tool("leaf", "Help.")
+    middle = Agent(models[1], [*tools, leaf], policies[1]).as_tool("middle", "Help.")
+    return Agent(models[0], [*tools, middle, leaf], policies[0], **rest)
+
+
+CONDITIONS = [{}, {"arguments": {"/text": {"maxLength": 2}}}, {"limits": {"calls": 1}}, {"mounts": ["book"]}]
+
+
+def random_policy(draw: random.Random) -> Policy:
+    refused = draw.choice(["", "say", "note", "leaf", "think", "send"])
+    return policy(
+        tool_registry={"allowed": [name for name in NAMES if name != refused]},
+        sandbox={"mounts": {"book": "write", "box": draw.choice(["read", "write"])}},
+        tools={"say": draw.choice(CONDITIONS[:3]), "note": draw.choice(CONDITIONS)},
+        loop_budget={"max_tool_calls": draw.choice([99, 9, 6])},
+        agents={"max_depth": draw.choice([1, 2, 2])},
+    )
+
+
+def random_tree(draw: random.Random, root: Path) -> Agent:
+    """Models and tools take a random time, in the loop and in threads; some calls fail, and some are denied."""
+
+    async def think(arguments: Any, io: Any) -> Any:
+        await asyncio.sleep(draw.randrange(4) / 1000)
+        if draw.random() < 0.2:
+            raise ConnectionError
+        return {}
+
+    def steps(*names: str) -> Any:
+        turns = [draw.choices(names, k=draw.randint(1, 3)) for _ in range(draw.randint(1, 2))]
+        given = [[(it, {"task": f"{n}"} if it in ("middle", "leaf") else {"n": n}) for n, it in enumerate(turn)]
+                 for turn in turns]  # fmt: skip
+
+        async def model(asked: LLMInput) -> Any:
+            await asyncio.sleep(draw.randrange(3) / 1000)
+            return script(*given, "done")(asked)
+
+        return model
+
+    tools = [
+        Tool("think", "?", CLOSED, CLOSED, "pure", think, idempotent=True, transient=(ConnectionError,)),
+        Tool("send", "?", CLOSED, CLOSED, "external", lambda arguments, io: {}),
+    ]
+    own = ("think", "think", "think", "send", "absent")
+    models = [steps("middle", "middle", "middle", "leaf", "think"), steps(*own, "leaf", "leaf"), steps(*own)]
+    return tree(models, [random_policy(draw) for _ in models], tools, root=root)
+
+
+@pytest.mark.usefixtures("without_a_disk")
+def test_random_live_trees_replay_and_resume_to_the_same_bytes(tmp_path: Path) -> None:
+    async def one(n: int, draw: random.Random) -> None:
+        worlds: list[Any] = []
+
+        def listen(event: log.Event) -> None:
+            if draw.random() < 0.03:
+                worlds[0].stop(draw.choice(["", "1.c0", "1.c0/", "1.c0/1", "1.c0/1.c0/", "1.c1/1.c0"]))
+
+        await tachograph.arecord(agents[n], "?", out=tmp_path / f"{n}", started=worlds.append, listen=listen)
+
+    async def every() -> None:
+        await asyncio.gather(*(one(number, random.Random(-number)) for number in range(100)))
+
+    agents = [random_tree(random.Random(number), tmp_path) for number in range(100)]
+    asyncio.run(asyncio.wait_for(every(), 60))
+    kinds, doubts = set(), ""
+    for number, agent in enumerate(agents):
+        out, again = tmp_path / f"{number}", tmp_path / f"again{number}"
+        lines = (out / "state.jsonl").read_bytes().splitlines(keepends=True)
+        events = tachograph.replay(agent, out).events
+        kinds |= {(type(event), event.at.count("/")) for event in events}
+        kept = b"".join(lines[: random.Random(number).randint(1, len(lines) - 1)])
+        (tmp_path / f"again{number}.partial").mkdir()
+        (tmp_path / f"again{number}.partial/state.jsonl").write_bytes(kept)
+        try:
+            resumed = tachograph.resume(agent, again)
+        except InDoubt as doubt:
+            doubts += "".join(doubt.places)
+            resumed = tachograph.resume(agent, again, settled=dict.fromkeys(doubt.places, "done"))
+        assert (again / "state.jsonl").read_bytes().startswith(kept)
+        assert tachograph.replay(agent, again).events == resumed.events
+        assert verify(out, "run") == verify(again, "run") == []
+    of_all = (log.Failed, log.Waited, log.Stopped, log.ToolReturned)
+    assert kinds >= {(kind, level) for kind in of_all for level in (1, 2)}
+    assert "/" in doubts
+
+
+@settings(max_examples=60)
+@given(draw=st.randoms(use_true_random=False))
+def test_nothing_is_done_that_a_policy_above_denies(draw: random.Random) -> None:
+    """Each call that is made is allowed by every policy above it; what is refused is by the nearest that refuses."""
+
+    def some() -> list[Any]:
+        texts, paths = draw.sample(["a", "bb", "long"], 3), ("book/a", "box/a", "no/a")
+        calls = [("note", {"path": draw.choice(paths), "text": text}) for text in texts]
+        return draw.sample([("say", {"text": texts[0]}), *calls], 3)
+
+    models = [script(some(), *its, some(), "") for its in ([[MIDDLE], [LEAF]], [[LEAF]], [])]
+    of = [random_policy(draw) for _ in models]
+    root = tree(models, of, [say, note])
+    by, proposed, made = {"": of[0]}, {}, {}
+    for event in root.run("?").events:
+        place, (at, _, part) = place_of(event.at), event.at.rpartition(".")
+        if isinstance(event, log.ModelReplied):
+            proposed |= {f"{at}.c{n}": asdict(call) for n, call in enumerate(event.calls)}
+        elif isinstance(event, log.AgentStarted):
+            by[place] = of[1 if made[place[:-1]]["name"] == "middle" else 2]
+        elif isinstance(event, log.Decided):
+            for level, above in enumerate(it for it in reversed(by) if place.startswith(it)):
+                calls = [call for at, call in made.items() if at.startswith(above)] + [proposed[at]]
+                most = by[above].agents.limits["max_depth"]
+                is_deep = calls[-1]["name"] in ("middle", "leaf") and level >= most
+                refuses = is_deep or decide(by[above].data, root.all_tools, calls)[-1].decision == "deny"
+                assert refuses == (event.decision == "deny" and event.above == level)
+                if refuses:
+                    break
+            else:
+                made[at] = proposed[at]
+        assert not isinstance(event, log.Outcome) or part == "m1" or at in made
+
+
+def test_no_tree_spends_more_than_its_root_allows() -> None:
+    for draw in map(random.Random, range(150)):
+        budget: dict[str, Any] = {
+            "max_iterations": draw.randint(3, 30), "max_tokens": draw.choice([300, 1000, 9000]),
+            "max_tool_calls": draw.randint(3, 30), "max_result_bytes": draw.choice([150, 400, 4000]),
+            "max_attempts": draw.choice([None, 3, 9]), "max_cost": draw.choice(["99 USD", "9 USD", "3 USD"]),
+        }  # fmt: skip
+        ways = {"max_depth": 2, "max_children": 6, "max_parallel": 3}
+        agents = {name: draw.randint(1, most) for name, most in ways.items()}
+        spends_no_more(draw, policy(loop_budget=budget, agents=agents))
+
+
+def spends_no_more(draw: random.Random, of: Policy) -> None:
+    """Tokens and money of a request count once it is answered, so those under way may overdraw by what they sent."""
+
+    def model(*names: str) -> Any:
+        async def model(asked: LLMInput) -> LLMOutput:
+            await asyncio.sleep(0)
+            turn = [] if asked.step_index > draw.randint(1, 8) else draw.choices(names, k=draw.randint(1, 4))
+            given = [ToolCall(it, {"text" if it == "say" else "task": f"{draw.random()}"}) for it in turn]
+            tokens = min(draw.choice([20] * 9 + [10**6]), asked.max_output_tokens)
+            usage = {"input_tokens": draw.randint(0, 60), "output_tokens": tokens}
+            return LLMOutput(tool_calls=given, final_answer=None if given else "done", usage=usage)
+
+        return model
+
+    models = [model("say", "middle", "middle", "leaf"), model("say", "leaf", "leaf"), model("say")]
+    events = tree(models, [of, policy(), policy()], [say]).run("?").events
+    refused = {event.at for event in events if isinstance(event, log.Decided) and event.decision == "deny"}
+    begun, requests, sizes = {}, [], {}
+    for n, event in enumerate(events):
+        place = place_of(event.at)
+        if isinstance(event, log.ModelReplied):
+            requests.append((begun[place], n, event.usage))
+        elif isinstance(event, log.RunStarted | log.StepEnded | log.AgentStarted):
+            begun[place] = n  # that of the next step
+        elif isinstance(event, log.ToolReturned):
+            sizes[f"{event.at}.d1"] = event.size
+        elif isinstance(event, log.AgentEnded):
+            sizes[f"{place[:-1]}.e.d"] = len(canonical({"ending": event.ending, "answer": event.answer}))
+    tried = [event.at for event in events if isinstance(event, log.ToolReturned | log.Failed)]
+    children = sum(isinstance(event, log.AgentStarted) for event in events)
+    limits, price = of.limits.limits | of.agents.limits, of.prices["callable:model"]
+    assert children <= limits["max_children"]
+    assert max(event.at.count("/") for event in events) <= limits["max_depth"]
+    assert len(requests) <= limits["max_iterations"]
+    assert children + sum(at.endswith(".i1") for at in tried) <= limits["max_tool_calls"]
+    assert len(tried) <= limits.get("max_attempts", len(tried))
+    assert sum(size for at, size in sizes.items() if at not in refused) <= limits["max_result_bytes"]
+    assert sum(it.output_tokens for *_, it in requests) <= limits["max_tokens"]
+    last = max((began for began, _, _ in requests), default=0)
+    late = [it.input_tokens for _, ended, it in requests if ended > last]  # under way when the last one began
+    assert sum(it.input_tokens + it.output_tokens for *_, it in requests) <= limits["max_tokens"] + sum(late)
+    cost = sum(price.cost(it) for *_, it in requests)
+    assert cost <= limits["max_cost"] + sum(-(-it * price.input // 10**6) for it in late)
+
+
+def of_two(child: Agent, *, calls: Any = (LEAF,), delta: Any = None, **rest: Any) -> Agent:
+    """Return an agent that starts another one and then answers."""
+    return Agent(script(calls, "done"), [child.as_tool("leaf", "Help.")], policy(**delta or {}), **rest)
+
+
+def test_a_stream_tells_what_the_agents_below_do() -> None:
+    async def main() -> list[str]:
+        child = Agent(script("a"), [], policy())
+        return [event.at async for event in of_two(child).stream("?")]
+
+    places = "0 1.m1 1.c0.d 1.c0/0 1.c0/1.m1 1.c0/1.e 1.c0/end 1.e 2.m1 2.e end"
+    assert asyncio.run(main()) == places.split()
+
+
+def test_an_agent_below_has_hooks_and_an_answer_of_a_type() -> None:
+    seen: list[str] = []
+    hooks = Hooks(before_call=lambda about: seen.append(about["call"]["name"]))
+    model = script([("say", {"text": "x"})], "no object", '{"n":5}')
+    result = of_two(Agent(model, [say], policy(), hooks=hooks, output_type=CLOSED)).run("?")
+    assert seen == ["say"]  # and not of the call that starts the agent
+    (ended,) = [event for event in result.events if isinstance(event, log.AgentEnded)]
+    assert (ended.ending, ended.answer) == ("final_answer", '{"n":5}')
+
+
+@pytest.mark.parametrize(
+    ("below", "root"),
+    [
+        ({"mounts": {"book": "."}}, {}), ({"hosts": {"good.test": "."}}, {}), ({"deps": 1}, {"deps": 2}),
+        ({"approve": lambda it: True}, {"approve": lambda it: True}),
+        ({"policy": policy(redact={"kinds": ["email"]})}, {}),
+        ({"tools": [Tool("say", "?", CLOSED, CLOSED, "pure", print)]}, {"tools": [say]}),
+    ],
+)  # fmt: skip
+def test_what_is_of_the_whole_run_is_refused_in_an_agent_far_below(below: Any, root: Any) -> None:
+    def agent(*agents: Tool, tools: Any = (), **rest: Any) -> Agent:
+        return Agent(script("a"), [*tools, *agents], **{"policy": policy(), **rest})
+
+    middle = agent(agent(**below).as_tool("leaf", "?"), **below).as_tool("middle", "?")
+    with pytest.raises(InputError) as refused:
+        agent(middle, **root)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_person_is_asked_for_an_agent_below() -> None:
+    child = Agent(script([("say", {"text": "a"}), ("say", {"text": "b"})], "done"), [say], policy())
+    asks: Any = {"approval": {"required_for": ["say"]}}
+    events = of_two(child, delta=asks, approve=lambda it: it.call.arguments == {"text": "a"}).run("?").events
+    answers = [(event.at, event.answer) for event in events if isinstance(event, log.Answered)]
+    assert answers == [("1.c0/1.c0.p", "allow"), ("1.c0/1.c1.p", "deny")]
+    assert [event.at for event in events if isinstance(event, log.ToolReturned)] == ["1.c0/1.c0.i1"]
+
+
+def test_no_secret_that_the_root_hides_stands_in_the_log_of_an_agent_below(tmp_path: Path) -> None:
+    secret = "someone@mail.test"
+    model = script([("say", {"text": f"to {secret}"})], f"{secret} it is")
+    child = Agent(model, [say], policy(), instructions=f"Write to {secret}.")
+    agent = of_two(child, calls=[("leaf", {"task": secret})], delta={"redact": {"kinds": ["email"]}})
+    events = tachograph.record(agent, "?", out=tmp_path / "out").events
+    assert secret.encode() not in b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
+    (head,) = [event for event in events if isinstance(event, log.AgentStarted)]
+    assert all("<secret:email:" in text for text in (head.question, head.instructions))
