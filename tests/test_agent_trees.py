@@ -304,3 +304,18 @@ def test_no_secret_that_the_root_hides_stands_in_the_log_of_an_agent_below(tmp_p
     assert secret.encode() not in b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
     (head,) = [event for event in events if isinstance(event, log.AgentStarted)]
     assert all("<secret:email:" in text for text in (head.question, head.instructions))
+
+
+@pytest.mark.parametrize("scope", ["", "1.c1", "1.c1/"])
+def test_an_agent_that_is_stopped_while_it_waits_for_its_turn_does_not_begin(scope: str) -> None:
+    worlds: list[Any] = []
+
+    async def model(asked: LLMInput) -> LLMOutput:
+        worlds[0].stop(scope)
+        await asyncio.sleep(0)
+        return LLMOutput(final_answer="a")
+
+    calls = [("leaf", {"task": task}) for task in "ab"]
+    agent = of_two(Agent(model, [], policy()), calls=calls, delta={"agents": {"max_parallel": 1}})
+    events = asyncio.run(agent.arun("?", started=worlds.append)).events
+    assert [event.at for event in events if isinstance(event, log.AgentStarted)] == ["1.c0/0"]

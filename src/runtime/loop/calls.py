@@ -238,6 +238,8 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     tool, place = run.gate.tools[call.name], f"{run.at(key)}/"
     assert tool.agent is not None
     assert call.arguments is not None
+    if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
+        return _stopped(run, Stopped(at=place, why=why))
     spec: RunSpec = run.spec.each(tool.agent.start(place, call.arguments))
     own = {
         "run_id": run.spec.run_id,
