@@ -319,3 +319,12 @@ def test_an_agent_that_is_stopped_while_it_waits_for_its_turn_does_not_begin(sco
     agent = of_two(Agent(model, [], policy()), calls=calls, delta={"agents": {"max_parallel": 1}})
     events = asyncio.run(agent.arun("?", started=worlds.append)).events
     assert [event.at for event in events if isinstance(event, log.AgentStarted)] == ["1.c0/0"]
+
+
+def test_a_person_is_asked_as_the_policy_says_that_wants_one() -> None:
+    asked: list[int] = []
+    child = Agent(script([("say", {"text": "a"})], "never"), [say], policy(approval={"timeout_s": 9}))
+    asks: Any = {"approval": {"required_for": ["say"], "timeout_s": 5}, "on_deny": "terminate"}
+    agent = of_two(child, delta=asks, approve=lambda it: asked.append(it.timeout_s))
+    ended = [event.ending for event in agent.run("?").events if isinstance(event, log.AgentEnded)]
+    assert (asked, ended) == ([5], ["approval_refused"])

@@ -136,7 +136,7 @@ def _decide(run: RunState, key: str, call: Call) -> Decided:
 
 async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> _Told:
     """Ask a person about a call, and make it if the answer is yes."""
-    at, policy = run.at(f"{key}.p"), run.gate.policy
+    at, policy = run.at(f"{key}.p"), run.authority.chain[decided.above].gate.policy
     parts = [call.name, call.arguments, policy.version, run.spec.run_id, at]
     question = AskPerson(
         call,
@@ -153,7 +153,10 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> 
         run.refused[run.authority.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
         said = "a person refused the call" if answer.answer == "deny" else "nobody answered"
         said = f"{said}: {answer.why}" if answer.why else said
-        return _Told(run.classify(ApprovalRefused()), denied_call("approval", said, executed=False))
+        return _Told(
+            run.classify(ApprovalRefused(), above=decided.above),
+            denied_call("approval", said, executed=False),
+        )
     ruling = run.ask_about(key, call)  # what holds may have changed while a person was asked
     if ruling.verdict.decision == "deny":
         return _refused(run, call, run.note_decision(key, ruling), executed=False)
