@@ -328,3 +328,11 @@ def test_a_person_is_asked_as_the_policy_says_that_wants_one() -> None:
     agent = of_two(child, delta=asks, approve=lambda it: asked.append(it.timeout_s))
     ended = [event.ending for event in agent.run("?").events if isinstance(event, log.AgentEnded)]
     assert (asked, ended) == ([5], ["approval_refused"])
+
+
+def test_the_same_agent_may_be_given_to_several() -> None:
+    leaf = Agent(script("a"), [], policy())
+    middle = of_two(leaf).as_tool("middle", "Help.")
+    root = Agent(script([MIDDLE, LEAF], "done"), [middle, leaf.as_tool("leaf", "Help.")], policy())
+    started = [event.at for event in root.run("?").events if isinstance(event, log.AgentStarted)]
+    assert sorted(started) == ["1.c0/0", "1.c0/1.c0/0", "1.c1/0"]

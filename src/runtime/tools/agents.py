@@ -69,8 +69,15 @@ def with_those_below(tools: Iterable[Tool]) -> list[Tool]:
         other = found.setdefault(tool.name, tool)
         if other is tool:
             waiting += [it for it in (tool.agent.tools if tool.agent else ()) if found.get(it.name) is not it]
-        elif not tool.digest or (tool.digest, tool.file) != (other.digest, other.file):
+        elif not _is_same(tool, other):
             raise ToolError(
                 f"two tools are called {tool.name!r}", remedy="give one of them another name, also in agents"
             )
     return [*found.values()]
+
+
+def _is_same(tool: Tool, other: Tool) -> bool:
+    """Return whether two tools of a name are one: read from the same file, or made of the same agent."""
+    if tool.agent is not None:
+        return tool.agent is other.agent and tool.offer() == other.offer()
+    return bool(tool.digest) and (tool.digest, tool.file) == (other.digest, other.file)
