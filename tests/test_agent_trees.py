@@ -336,3 +336,11 @@ def test_the_same_agent_may_be_given_to_several() -> None:
     root = Agent(script([MIDDLE, LEAF], "done"), [middle, leaf.as_tool("leaf", "Help.")], policy())
     started = [event.at for event in root.run("?").events if isinstance(event, log.AgentStarted)]
     assert sorted(started) == ["1.c0/0", "1.c0/1.c0/0", "1.c1/0"]
+
+
+def test_half_a_character_in_an_agent_below_is_refused_before_the_run_begins() -> None:
+    asked: list[LLMInput] = []
+    leaf = Agent(script("a"), [], policy(), instructions="\ud800").as_tool("leaf", "Help.")
+    with pytest.raises(InputError):
+        Agent(asked.append, [leaf], policy()).run("?")
+    assert asked == []

@@ -212,7 +212,8 @@ class Agent:
         deadline_s = options.get("deadline_s", 0)
         if type(deadline_s) is not int or not 0 <= deadline_s <= 604_800:
             raise InputError("deadline_s is no number of seconds", remedy="give a whole one, such as 60")
-        for what, text in (("question", question), ("instructions", self.instructions)):
+        instructions = [("instructions", agent.instructions) for agent in (self, *self._below)]
+        for what, text in (("question", question), *instructions):
             if clean_text(text) != text:
                 raise InputError(f"the {what} holds half of a character", remedy="give whole text")
         return structs.replace(
