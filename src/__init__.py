@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .evidence.sessions import Turn as Turn
     from .runtime.agent import Agent as Agent
     from .runtime.effects import AskPerson as AskPerson
+    from .runtime.log.values import WindowLimits as WindowLimits
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
     from .runtime.models.fallback import Fallback as Fallback
@@ -62,6 +63,7 @@ _PLACES = {
     "LiveExport": "tracing.live_export",
     "AskPerson": "runtime.effects",
     "approve_at_terminal": "cli.approval",
+    "WindowLimits": "runtime.log.values",
     **dict.fromkeys(("Session", "SyncSession", "Turn"), "evidence.sessions"),
     **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),
 }

@@ -140,8 +140,6 @@ class Comparison:
         elif isinstance(old, RunStarted) and isinstance(new, RunStarted):
             if shown := [it for it in old.policy.hides if it not in new.policy.hides]:
                 kind, words = "EXPOSURE", f"the policy does not hide {', '.join(shown)} any more"
-            if [place for place, *_ in leaves] == ["/policy/version"]:  # one story for all policies
-                words = "policy/version is another one"
             leaves.sort(key=lambda leaf: kind == "ASKED" and leaf[0].split("/")[1] not in _ASKED)
         if not words:
             place, was, now = leaves[0]

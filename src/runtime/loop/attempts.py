@@ -45,7 +45,8 @@ async def with_retries(
         if type(outcome) is not Failed:
             return outcome, before + attempt
         schedule = run.gate.policy.schedule
-        repeatable = attempt <= schedule.max_retries and may_repeat(outcome, idempotent=idempotent)
+        retries = min(one.gate.policy.schedule.max_retries for one in run.authority.chain)
+        repeatable = attempt <= retries and may_repeat(outcome, idempotent=idempotent)
         identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
         wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
         if not repeatable or not may_go_on() or not run.authority.has_time(wait.ns):

@@ -102,6 +102,11 @@ class Authority:
         """Return the kinds of secrets that a tool is given: those that all policies reveal to it."""
         return frozenset.intersection(*(frozenset(one.gate.policy.reveals(tool).kinds) for one in self.chain))
 
+    def strictest(self, name: str) -> Tool:
+        """Return a tool as the policy has it under which it must not happen twice, if one of them says so."""
+        tools = [(one.gate if one is self else one._gate_below).tools[name] for one in self.chain]
+        return next((tool for tool in tools if tool.is_once), tools[0])
+
     def on_deny(self, above: int) -> str:
         """Return what follows a denial by one of the policies: `terminate` if it or the agent's own says so."""
         words = {self.gate.policy.on_deny, self.chain[above].gate.policy.on_deny}

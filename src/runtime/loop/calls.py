@@ -189,7 +189,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
         ruling = run.ask_about(key, call)
         if ruling.verdict.decision == "deny":
             return _refused(run, call, run.note_decision(key, ruling), executed=False)
-    tool = run.gate.tools[call.name]
+    tool = authority.strictest(call.name)
     if tool.agent is not None:
         return await _start_agent(run, key, call)
     if tool.answer is not None:
@@ -254,7 +254,7 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
     if call.arguments.get("background"):
         run.authority.begin_in_background(1)
-        run.children[place] = run.driver.spawn(_in_background(run, child))
+        run.children[place] = run.driver.spawn(_in_background(run, child, tool.name))
         return await _ended_at_once(run, key, call, {"agent": place[:-1], "state": "at work"})
     run.wait_for([key])
     ended = await _ended(child)
@@ -274,13 +274,17 @@ async def _ended(child: RunState) -> AgentEnded:
     return ended
 
 
-async def _in_background(run: RunState, child: RunState) -> None:
+async def _in_background(run: RunState, child: RunState, name: str) -> None:
     """Let an agent live beside the one that started it, which gets its answer as a message."""
     ended = await _ended(child)
     run.authority.begin_in_background(-1)
     del run.children[child.place]
     text = ended.answer if ended.answer is not None else f"I ended without an answer: {ended.ending}"
-    run.authority.add("result_bytes", len(text.encode()))
+    ruling = run.authority.ask(Result(size := len(text.encode())), name)
+    if ruling.verdict.decision != "allow":
+        run.note_ruling(f"{child.place[:-1]}.e.d3", ruling)
+        text, size = f"My answer was left out: {ruling.verdict.reason}", 0
+    run.authority.add("result_bytes", size)
     run.driver.post(run.place, Message(child.place[:-1], text, is_answer=True))
 
 

@@ -208,7 +208,7 @@ class Agents(Section, frozen=True):
         max_parallel: How many are at work for one agent at the same time; others of the same reply wait.
     """
 
-    max_depth: Number = 0
+    max_depth: Annotated[int, Meta(ge=0, le=50)] = 0
     max_children: Number = 0
     max_parallel: Number = 1
 
