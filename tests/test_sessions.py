@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.project import POLICY, merged
 TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
 
 
-def talker(started: asyncio.Event | None = None, **delta: Any) -> Agent:
+def talker(started: asyncio.Event | None = None) -> Agent:
     """Return an agent that repeats what it hears, and waits where it is told to."""
 
     @tool(effect="pure")
@@ -34,7 +33,7 @@ def talker(started: asyncio.Event | None = None, **delta: Any) -> Agent:
             return LLMOutput(tool_calls=[ToolCall("wait", {"how": last["content"].partition(" ")[2]})])
         return LLMOutput(final_answer=f"{last['content']} ({len(asked.messages)})")
 
-    return Agent(model, [wait], Policy.from_dict(merged(POLICY, {**TOLD, **delta})))
+    return Agent(model, [wait], Policy.from_dict(merged(POLICY, TOLD)), root=Path(__file__).parent / "kit")
 
 
 def holds(agent: Agent, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
@@ -27,6 +27,9 @@ from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import load_module
 from ..runtime.tools.project_modules import project_modules
 from .task_file import ProfileFile
+
+if TYPE_CHECKING:
+    from .tasks import Task
 
 
 class AgentFile:
@@ -131,16 +134,6 @@ class AgentFile:
         )
 
 
-class Team(Protocol):
-    """What the agents of a run have in common."""
-
-    def tools_of(self, file: AgentFile) -> list[Tool]:
-        """Return the tools of an agent, with those that start agents. Raises InputError."""
-
-    def models_at(self, place: str) -> tuple[Sequence[Model], Sequence[ModelChoice], bool]:
-        """Return the models of the agent at a place, their names and options, and whether they are live."""
-
-
 class Profile(AgentFile):
     """A profile, as a task starts it.
 
@@ -153,7 +146,7 @@ class Profile(AgentFile):
         InputError: There is no such profile, or it is none.
     """
 
-    def __init__(self, name: str, team: Team, named_by: tuple[AgentFile, str]) -> None:
+    def __init__(self, name: str, team: Task, named_by: tuple[AgentFile, str]) -> None:
         above, pointer = named_by
         known = profile_names(above.root)
         if name not in known:

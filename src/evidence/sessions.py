@@ -69,6 +69,10 @@ class Session:
         listen: Is told of each line of the log.
         **options: See RunOptions; those of a conversation that goes on are as they were.
 
+    Attributes:
+        turns: The turns so far.
+        world: The world of the run, whose `stop` may be called from any thread; None before it has begun.
+
     Raises:
         OutputError: A record lies there, or another process has the conversation.
         Diverged: The agent is not that of the log any more.
@@ -79,7 +83,7 @@ class Session:
     ) -> None:
         self._agent, self._path, self._options = agent, cleared(path, replace=False), options
         self._listen = listen
-        self._turns: list[Turn] = []
+        self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
         self._is_idle.set()
         self._has_begun = asyncio.Event()
@@ -114,19 +118,14 @@ class Session:
         if isinstance(event, Arrived):
             self._is_idle.clear()
         elif isinstance(event, TurnEnded):
-            number = len(self._turns) + 1
-            self._turns.append(Turn(number, event.ending, event.answer, event.mode))
+            number = len(self.turns) + 1
+            self.turns.append(Turn(number, event.ending, event.answer, event.mode))
             self._is_idle.set()
 
     def _hear(self, event: Event) -> None:
         self._note(event)
         if self._listen is not None:
             self._listen(event)
-
-    @property
-    def turns(self) -> list[Turn]:
-        """The turns so far."""
-        return [*self._turns]
 
     async def ask(self, text: str) -> Turn:
         """Say something, and return the turn when it has ended. A turn under way is waited for.
@@ -137,11 +136,11 @@ class Session:
         if clean_text(text) != text:
             raise InputError("the text holds half of a character", remedy="give whole text")
         await self._idle()
-        number = len(self._turns)
+        number = len(self.turns)
         self._is_idle.clear()
         self._enter(Arrived(at="", text=text))
         await self._idle()
-        return self._turns[number]
+        return self.turns[number]
 
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
@@ -218,12 +217,16 @@ class SyncSession:
         path: Likewise.
         listen: Likewise; called from another thread.
         **options: Likewise.
+
+    Attributes:
+        turns: As of Session.
     """
 
     def __init__(
         self, agent: Agent, path: str | Path, *, listen: Listen | None = None, **options: Unpack[RunOptions]
     ) -> None:
         self._session = Session(agent, path, listen=listen, **options)
+        self.turns = self._session.turns
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tachograph-session", daemon=True)
 
@@ -247,11 +250,6 @@ class SyncSession:
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    @property
-    def turns(self) -> list[Turn]:
-        """As of Session."""
-        return self._session.turns
 
     def ask(self, text: str) -> Turn:
         """Do as Session.ask does."""

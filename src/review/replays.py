@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 from msgspec import Struct, structs
 
@@ -12,7 +13,6 @@ from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
 from ..runtime.log.events import AgentStarted, Decided, Event, RunStarted, StepEnded
 from ..runtime.log.journal import Diverged
-from ..runtime.log.lines import Line
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.gate import Gate
@@ -45,9 +45,10 @@ def asked_in(source: RunSource, folder: Path, name: str) -> tuple[list[Asked], s
     """
     asked: list[Asked] = []
     spec, lines = source.run_spec(), recorded_log(folder, name)
-    spec = _with_gates(spec, lines[0].event, lambda gate: _Witness(gate, asked))
+    head: Any = lines[0].event
+    spec = _with_gates(spec, head, lambda gate: _Witness(gate, asked))
     try:
-        run_now(make_run(spec, _head(lines), None, lines, agrees=_is_same_decision))
+        run_now(make_run(spec, head, None, lines, agrees=_is_same_decision))
     except Diverged as error:
         return asked, str(error)
     return asked, ""
@@ -63,12 +64,6 @@ def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list
     asked, diverged = asked_in(source, folder, name)
     policy = spec.gate.policy
     return spec.gate_below or spec.gate, [it for gate, it in asked if gate.policy is policy], diverged
-
-
-def _head(lines: Sequence[Line]) -> RunStarted:
-    head = lines[0].event
-    assert isinstance(head, RunStarted)
-    return head
 
 
 def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> RunSpec:
@@ -125,22 +120,14 @@ def what_if(
     """
     spec, lines = source.run_spec(), recorded_log(folder, name)
     check_prices(policy, (model.name for model in spec.models))
-    old = source.policy if of is None else of
+    old, head = source.policy if of is None else of, cast(RunStarted, lines[0].event)
 
     def other(gate: Gate) -> Gate:
         is_old = gate.policy.version == old.version or gate.policy.file == policy.file
         return Gate(policy, gate.tools.values()) if is_old else gate
 
     try:
-        run_now(
-            make_run(
-                _with_gates(spec, lines[0].event, other),
-                _head(lines),
-                None,
-                lines,
-                agrees=_is_same_decision,
-            )
-        )
+        run_now(make_run(_with_gates(spec, head, other), head, None, lines, agrees=_is_same_decision))
     except Diverged as error:
         return Flip(name, error.recorded, error.made)
     return None

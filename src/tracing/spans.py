@@ -35,9 +35,8 @@ from ..runtime.log.events import (
     Outcome,
     RunEnded,
     RunStarted,
-    model_at,
 )
-from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
+from ..runtime.log.steps import AttemptView, CallView, StepView, model_at, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3

@@ -1,14 +1,12 @@
 """The lines of `state.jsonl`: what happened in a run, in the order in which it happened.
 
-The log is the run. The messages of the model, the trace, the report and the manifest all follow from these lines.
-There are three kinds, and the kind says how a replay comes by a line:
+The log is the run: the messages of the model, the trace, the report and the manifest all follow from these lines. `at`
+is the address of a line, see `addresses.py`. There are three kinds, and the kind says how a replay comes by a line:
 
     Outcome   what the world answered to an effect: a replay takes it from the line, and the order of these lines is
               the order in which the run goes on
     Entered   what came from outside without being asked for: a replay lets it in at the same place
     Made      what the loop made of these: a replay makes it again, and it must be the same, byte for byte
-
-`at` is the address of a line, see `addresses.py`.
 """
 
 import re
@@ -127,9 +125,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
 class AgentStarted(Made, frozen=True, kw_only=True):
     """The head of an agent that a call started: all that its model is asked with beside the messages.
 
-    Attributes:
-        question: Its task.
-        model: As in RunStarted, and so are all that follow.
+    `question` is its task, and all else is as in RunStarted.
     """
 
     question: str
@@ -151,7 +147,7 @@ class Received(Made, frozen=True, kw_only=True):
 
 
 class CallEnded(Made, frozen=True, kw_only=True):
-    """What the loop itself answered to a call: that an agent is at work now, or what it knows of agents."""
+    """What the loop itself answered to a call."""
 
     told: dict[str, Any]
 
@@ -384,12 +380,6 @@ AnyEvent = (
     | Arrived | CompactAsked | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip
-
-
-def model_at(head: RunStarted | AgentStarted, fallback: int) -> ModelName:
-    """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
-    names = dict(enumerate([head.model, *(it.name for it in head.fallbacks)]))
-    return names[fallback]
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

@@ -21,10 +21,11 @@ from .events import (
     ModelReplied,
     Outcome,
     Received,
+    RunStarted,
     StepEnded,
     Stopped,
 )
-from .values import Call, Message
+from .values import Call, Message, ModelName
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
 CallStatus = Literal["ok", "denied", "cancelled", "failed"]
@@ -198,6 +199,12 @@ class StepView(msgspec.Struct, gc=False):
     calls: list[CallView] = []
     reply: ModelReplied | None = None
     cost: int = 0
+
+
+def model_at(head: RunStarted | AgentStarted, fallback: int) -> ModelName:
+    """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
+    names = dict(enumerate([head.model, *(it.name for it in head.fallbacks)]))
+    return names[fallback]
 
 
 def model_words(outcome: Outcome) -> str:

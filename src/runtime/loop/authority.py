@@ -129,10 +129,10 @@ class Authority:
         limits = ((one.gate.policy.limits, one._seconds(wait)) for one in self.chain)
         return all(limit.allows(Need("max_wall_clock_s", seconds, 1)) for limit, seconds in limits)
 
-    def left(self, name: str) -> int:
-        """Return how much is left of a budget that every policy has."""
-        budget = f"max_{name}"
-        return min(one.gate.policy.limits.limits[budget] - one.used[name] for one in self.chain)
+    def result_bytes_left(self) -> int:
+        """Return how many bytes results may still have."""
+        limits = [(one.gate.policy.limits.limits["max_result_bytes"], one) for one in self.chain]
+        return min(most - one.used["result_bytes"] for most, one in limits)
 
     # ---- what is used up -------------------------------------------------------------------------------------------
 

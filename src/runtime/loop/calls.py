@@ -200,7 +200,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     def decide(fact: Fact) -> Verdict:  # as the record will hold it, so that a replay decides the same
         return authority.ask(redactor.struct(fact), tool.name).verdict
 
-    effect = Invoke(call, tool, decide, idempotency_key, authority.left("result_bytes"), redactor, reveals)
+    effect = Invoke(call, tool, decide, idempotency_key, authority.result_bytes_left(), redactor, reveals)
 
     def judge(at: str, outcome: Outcome) -> Decided | None:
         authority.add("attempts")
