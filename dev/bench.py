@@ -20,17 +20,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from jsonschema_rs import Draft202012Validator
+from msgspec import structs
 
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, WindowLimits
 from tachograph.evidence.record import record
 from tachograph.evidence.replay import replay
 from tachograph.evidence.tasks import Task, load_task
+from tachograph.runtime.log.events import Arrived, Event, TurnEnded
 from tachograph.runtime.log.journal import Journal
-from tachograph.runtime.run import make_run
+from tachograph.runtime.run import head_of, make_run
+from tachograph.runtime.world.virtual import Virtual, run_now
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT, LONG = 20, 220  # steps; their difference leaves out what a run costs once
@@ -84,6 +89,8 @@ def main() -> None:
         step(folder / "steps", rounds)
         replays(folder / "replays", rounds)
         together(folder / "together")
+        children()
+        turns()
         processes(folder / "processes", max(2, rounds // 2))
 
 
@@ -205,6 +212,66 @@ def together(root: Path) -> None:
     at_once = cpu_ns(asyncio.run, [many()]) / RUNS / RUN_STEPS
     note = f"{at_once / 1000:.0f} us : {alone / 1000:.0f} us"
     say(f"a step of {RUNS:,} runs at once : of runs one by one", at_once / alone, 1.3, note)
+
+
+def lead(children: int) -> Agent:
+    """Return an agent that starts so many others, 64 at a time, each of which answers at once."""
+    child = Agent(lambda asked: LLMOutput(final_answer="found it"), [], Policy.from_dict(POLICY))
+
+    def model(asked: LLMInput) -> LLMOutput:
+        left = children - 64 * (asked.step_index - 1)
+        if left <= 0:
+            return LLMOutput(final_answer="done")
+        calls = [ToolCall("look", {"task": f"number {left - n}"}) for n in range(min(64, left))]
+        return LLMOutput(tool_calls=calls)
+
+    policy = {**POLICY, "tool_registry": {"allowed": ["look"]}}
+    policy["agents"] = {"max_depth": 1, "max_children": MANY, "max_parallel": 64}
+    return Agent(model, [child.as_tool("look", "Look.")], Policy.from_dict(policy))
+
+
+def children() -> None:
+    """Compare what one of 1,000 agents costs that another one starts with one of 250."""
+
+    def run(agent: Agent) -> Any:
+        spec = agent.spec("How many?", run_id="bench", key=b"")
+        with agent.workspace() as workspace:
+            made = run_now(make_run(spec, head_of(spec), Virtual(workspace)))
+        return made.journal
+
+    few, many = lead(250), lead(1000)
+    run(few)
+    took = [cpu_ns(run, [agent]) / count for agent, count in ((few, 250), (many, 1000))]
+    size = len(run(many).data) / (1000 + 1000)  # each child takes one step
+    say("one of 1,000 children : of 250", took[1] / took[0], 1.2, f"{took[1] / 1000:.0f} us")
+    say("kB of log for a step and a child", size / 1000, 4)
+
+
+def turns() -> None:
+    """Compare a turn of a conversation late with one early; what the model is shown is bounded."""
+    ends: list[int] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, TurnEnded):
+            ends.append(time.process_time_ns())
+
+    def model(asked: LLMInput) -> LLMOutput:
+        return LLMOutput(final_answer="x" * 200)
+
+    agent = Agent(model, [], Policy.from_dict(POLICY), window=WindowLimits(20_000))
+    spec = structs.replace(agent.spec("", run_id="bench", key=b""), is_session=True)
+    said = [Arrived(at="", text=f"turn {n}: " + "y" * 200) for n in range(220)]
+    late, early, sizes = [], [], []
+    for _ in range(15):
+        ends.clear()
+        with agent.workspace() as workspace:
+            made = run_now(make_run(spec, head_of(spec), Virtual(workspace, turns=said), listen=note))
+        took = [b - a for a, b in pairwise(ends)]
+        early.append(median(took[1:20]))
+        late.append(median(took[190:210]))
+        sizes.append(len(made.journal.data) / 220)
+    say("a step in turn 200 : in turn 2", median(late) / median(early), 1.2, f"{median(late) / 1000:.0f} us")
+    say("kB of log for a turn", median(sizes) / 1000, 4)
 
 
 def processes(root: Path, rounds: int) -> None:
