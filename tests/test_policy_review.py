@@ -316,6 +316,15 @@ def test_a_comparison_is_printed(
     assert exit_code("policy", "diff", "policy/v1.yaml", new, "--json", "--markdown") == 2
 
 
+def test_what_a_policy_below_allows_in_vain_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project_of(tmp_path))
+    assert exit_code("run", "agents/refused_by_the_policy_above", "agents/one_child") == 0
+    told = capsys.readouterr().err
+    assert "policy/editor.yaml" in told and "/tool_registry: write" in told and "team.yaml" not in told
+
+
 def test_recorded_runs_go_another_way_under_another_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

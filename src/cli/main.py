@@ -36,6 +36,7 @@ from .views import ls, page, show, site
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
+    from ..evidence.tasks import Task
     from ..runtime.run import RunMade
 
 
@@ -114,6 +115,7 @@ def run(
         task = load_task(project.task_file(Path(given)))
         if task.root != project.root:
             raise task.error("", "the task is of another project", "change into that project")
+        _say_wider(task)
         if task.is_scripted:
             if llm or base_url or options or approve:
                 remedy = "give it llm: {live: [...]}, or leave out the options"
@@ -141,6 +143,17 @@ def run(
         failed = failed or (made.ended.ending != "final_answer" and not is_expected)
     project.write_list()
     return FAILED if failed else OK
+
+
+def _say_wider(task: Task) -> None:
+    """Say which policies of profiles allow more than that of the task, which counts for nothing there."""
+    from ..review.compare import gates, wider
+
+    tools = {tool.name: tool for tool in task.tools} if task.profiles else {}
+    for profile in task.profiles.values():
+        for change in wider(*gates(task.policy, profile.policy, tools), {}):
+            words = f"{change.place}: {change.words}, which {task.policy.file} above it denies"
+            say(f"tachograph: {profile.policy.file} allows {words}", err=True)
 
 
 def _say_recorded(name: str, made: RunMade) -> None:

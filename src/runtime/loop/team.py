@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from ..log.addresses import place_of
 from ..log.values import Message
+from ..tools.agents import not_run
 from ..tools.contract import Tool
 from .state import RunState
 
-PARENT: Final = "parent"
 _CLOSED: Final = {"type": "object", "additionalProperties": False}
 _WHICH: Final = "The agent: what the call that started it returned as `agent`."
 _SAID: Final[dict[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "send_message": (
         "Send a message to another agent at work. It reads the message at its next step.",
-        {"to": f"{_WHICH} Or `{PARENT}` for the agent that started this one.", "text": "What to say."},
+        {"to": f"{_WHICH} Or `parent` for the agent that started this one.", "text": "What to say."},
         {"sent": {"type": "boolean"}},
     ),
     "list_agents": (
@@ -40,16 +40,12 @@ def team_tool(name: str) -> Tool:
     takes = {**_CLOSED, "properties": properties, "required": [*arguments]}
     gives = {**_CLOSED, "properties": results, "required": [*results]}
     answer = {"send_message": _send_message, "list_agents": _list_agents, "stop_agent": _stop_agent}[name]
-    return Tool(name, description, takes, gives, "write", _not_run, idempotent=True, answer=answer)
-
-
-def _not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
-    raise AssertionError("the loop answers calls of this tool")
+    return Tool(name, description, takes, gives, "write", not_run, idempotent=True, answer=answer)
 
 
 def _send_message(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
     to = arguments["to"]
-    place = place_of(run.place[:-1]) if to == PARENT and run.place else f"{to}/"
+    place = place_of(run.place[:-1]) if to == "parent" and run.place else f"{to}/"
     return {"sent": run.driver.post(place, Message(run.place[:-1], arguments["text"]))}
 
 

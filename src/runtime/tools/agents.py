@@ -49,11 +49,12 @@ def agent_tool(name: str, description: str, agent: StartsAgent) -> Tool:
     Raises:
         ToolError: The name is none of a tool.
     """
-    return Tool(name, description, _INPUT, _OUTPUT, "pure", _not_run, idempotent=True, agent=agent)
+    return Tool(name, description, _INPUT, _OUTPUT, "pure", not_run, idempotent=True, agent=agent)
 
 
-def _not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
-    raise AssertionError("a call of this tool starts an agent")
+def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
+    """Stand for the function of a tool whose calls the loop itself carries out."""
+    raise AssertionError("the loop carries out calls of this tool")
 
 
 def with_those_below(tools: Iterable[Tool]) -> list[Tool]:
