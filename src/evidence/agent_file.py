@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from .tasks import Task
 
 
+Gates = tuple[Gate, Gate | None]
+"""The gate of an agent, and that of its policy over its tools and those of all agents below."""
+Answering = tuple[Sequence[Model], Sequence[ModelChoice], bool]
+"""The models of an agent, their names and options, and whether they are live."""
+
+
 class AgentFile:
     """A file that says what an agent is made with.
 
@@ -96,24 +102,17 @@ class AgentFile:
             files |= sources
         return files
 
-    def gates(self, tools: Sequence[Tool]) -> tuple[Gate, Gate | None]:
+    def gates(self, tools: Sequence[Tool]) -> Gates:
         """Return its gate over some tools, and one over these and those of all agents below. Raises InputError."""
         check_names(self.policy, tool_names(self.root))
         gate = Gate(self.policy, tools)
         starts = any(tool.agent is not None for tool in tools)
         return gate, Gate(self.policy, with_those_below(tools)) if starts else None
 
-    def made_with(
-        self,
-        gates: tuple[Gate, Gate | None],
-        models: Sequence[Model],
-        choices: Sequence[ModelChoice],
-        question: str,
-        *,
-        is_live: bool,
-    ) -> RunSpec:
+    def made_with(self, gates: Gates, answering: Answering, question: str) -> RunSpec:
         """Return what the agent is made with; a live model is told the type of its answer."""
         gate, gate_below = gates
+        models, choices, is_live = answering
         check_prices(self.policy, (choice.name for choice in choices))
         words = [self.spec.instructions] if self.spec.instructions else []
         if self.output is not None and is_live:
@@ -164,10 +163,9 @@ class Profile(AgentFile):
         return self._team.tools_of(self)
 
     @cached_property
-    def _gates(self) -> tuple[Gate, Gate | None]:
+    def _gates(self) -> Gates:
         return self.gates(self.tools)
 
     def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with that a call starts, given its place in the run and the arguments."""
-        models, choices, is_live = self._team.models_at(place)
-        return self.made_with(self._gates, models, choices, arguments["task"], is_live=is_live)
+        return self.made_with(self._gates, self._team.models_at(place), arguments["task"])

@@ -31,7 +31,6 @@ from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
 from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_mounts, check_redaction
-from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
@@ -42,7 +41,7 @@ from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual, run_now
-from .agent_file import AgentFile, Profile
+from .agent_file import AgentFile, Answering, Gates, Profile
 from .expectations import missed_expectations
 from .task_file import TaskFile
 
@@ -169,7 +168,7 @@ class Task(AgentFile):
         own = [known[name] for name in dict.fromkeys(file.spec.tools)]
         return own + [self.profiles[name].tool for name in names]
 
-    def models_at(self, place: str) -> tuple[Sequence[Model], Sequence[ModelChoice], bool]:
+    def models_at(self, place: str) -> Answering:
         """Return the models of the agent at a place, their names and options, and whether they are live."""
         if self.live is not None:
             return *self.live, True
@@ -207,8 +206,7 @@ class Task(AgentFile):
         """Return what its run is made with."""
         for profile in self.profiles.values():
             check_redaction(self.policy, profile.policy)
-        models, choices, is_live = self.models_at("")
-        spec = self.made_with(self._gates, models, choices, self.spec.question, is_live=is_live)
+        spec = self.made_with(self._gates, self.models_at(""), self.spec.question)
         return structs.replace(
             spec,
             run_id=self.run_id,
@@ -230,7 +228,7 @@ class Task(AgentFile):
         return Forked(origin.run_id, forked.turn)
 
     @cached_property
-    def _gates(self) -> tuple[Gate, Gate | None]:
+    def _gates(self) -> Gates:
         return self.gates(self.tools_of(self))
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:

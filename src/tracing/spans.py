@@ -26,9 +26,9 @@ from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
 from ..runtime.log.events import (
-    AgentEnded,
     AgentStarted,
     Decided,
+    Ended,
     Event,
     Failed,
     ModelReplied,
@@ -132,13 +132,7 @@ class _Trace:
         return own
 
     def add_agent(
-        self,
-        at: str,
-        parent: str,
-        name: str,
-        head: Head,
-        end: RunEnded | AgentEnded | None,
-        times: tuple[int, int],
+        self, at: str, parent: str, name: str, head: Head, end: Ended | None, times: tuple[int, int]
     ) -> str:
         """Add the span of an agent, of the run itself or of one that a call started. Returns its id."""
         attributes: dict[str, Value] = {

@@ -10,7 +10,7 @@ from ..evidence.report import budgets, counts
 from ..evidence.show import MOST, overview, words
 from ..fail.catalog import ENDINGS
 from ..runtime.formats.escape import truncate
-from ..runtime.log.events import Event, RunEnded, RunStarted
+from ..runtime.log.events import Arrived, Event, RunEnded, RunStarted
 from ..runtime.log.steps import steps_of
 from ..runtime.policy.prices import key_of
 from .markup import Html, document, element, link
@@ -49,6 +49,7 @@ def _page(name: str, events: Sequence[Event], root: Node, index: str, limit: int
     tone = root.below[-1].tone if has_ended else "wait"
     problems = [event for event in events if tone_of(event) == "bad"]
     answer = end.answer if isinstance(end, RunEnded) else None
+    asked = head.question or "\n".join(event.text for event in events if isinstance(event, Arrived))
     facts = {
         "Run": head.run_id,
         "Model": f"{key_of(head.model)} ({head.model.path})",
@@ -74,8 +75,8 @@ def _page(name: str, events: Sequence[Event], root: Node, index: str, limit: int
         ),
         element(
             "main",
-            element("h2", "Question"),
-            _told(head.question, limit),
+            element("h2", "Turns" if head.session else "Question"),
+            _told(asked, limit),
             element("h2", "Answer"),
             _told("None." if answer is None else answer, limit),
             *([element("h2", "Problems"), _problems(problems)] if problems else ()),

@@ -85,6 +85,10 @@ class RunSpec(Struct, frozen=True):
         }
 
 
+Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]
+"""Lets an agent take steps until one has an ending, and returns it with the answer."""
+
+
 class RunState:
     """An agent at work: that of the run, or one that a call started.
 
@@ -110,12 +114,7 @@ class RunState:
     """
 
     def __init__(
-        self,
-        spec: RunSpec,
-        driver: Driver,
-        live: Callable[[RunState], Coroutine[Any, Any, tuple[Classification, str | None]]],
-        place: str = "",
-        above: RunState | None = None,
+        self, spec: RunSpec, driver: Driver, live: Live, place: str = "", above: RunState | None = None
     ) -> None:
         self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
         self.gate = spec.gate
