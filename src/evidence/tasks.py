@@ -68,6 +68,7 @@ class Task(AgentFile):
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
         super().__init__(root, document, {})
+        self._scripts: dict[str, list[Script]] = {}  # by the place of an agent
         began = _nanoseconds(self.spec.clock.start)
         if began is None:
             raise self.error("/clock/start", "is no time since 1970", 'write "2026-01-01T00:00:00Z"')
@@ -172,7 +173,10 @@ class Task(AgentFile):
         """Return the models of the agent at a place, their names and options, and whether they are live."""
         if self.live is not None:
             return *self.live, True
-        scripts = [self._script(name, place) for name in ("script", *self.spec.llm.fallback)]
+        if place not in self._scripts:
+            names = ("script", *self.spec.llm.fallback)
+            self._scripts[place] = [self._script(name, place) for name in names]
+        scripts = self._scripts[place]
         return scripts, [choice_of(script) for script in scripts], False
 
     @property

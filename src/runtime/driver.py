@@ -276,7 +276,7 @@ class Driver:
 
     def _base(self, at: str) -> int:
         """Return when the step of an address began."""
-        return self._steps.get(place_of(at), ("", 0))[1]
+        return self._steps.get(place_of(at) if "/" in at else "", ("", 0))[1]
 
     async def _enter(self, event: Entered) -> None:
         """Let in what enters now."""

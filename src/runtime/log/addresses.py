@@ -31,8 +31,8 @@ def place_of(at: str) -> str:
 
 def step_of(at: str) -> str:
     """Return the step of an address: `2` for `2.c0.i1`, `4.c0/1` for `4.c0/1.m1`."""
-    place = place_of(at)
-    return place + at[len(place) :].partition(".")[0]
+    end = at.find(".", at.rfind("/") + 1)
+    return at if end < 0 else at[:end]
 
 
 def number_of(step: str) -> int:

@@ -239,17 +239,18 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
     begins: dict[str, int] = {}  # of the next step of each agent
     now = begun
     for event in events:
-        place, name = place_of(event.at), step_of(event.at)
-        if type(event) is AgentStarted:
-            calls[place[:-1]].agent = agent = AgentView(event, now)
-            agents[place], begins[place] = agent.steps, now
-        elif type(event) is AgentEnded:
-            started = calls[place[:-1]].agent
-            assert started is not None
-            started.ended, started.ended_at = event, now
-        if not (number := number_of(name)) or type(event) is Closed:
-            continue
+        name = step_of(event.at)
         if (step := steps.get(name)) is None:
+            place = place_of(name)
+            if type(event) is AgentStarted:
+                calls[place[:-1]].agent = agent = AgentView(event, now)
+                agents[place], begins[place] = agent.steps, now
+            elif type(event) is AgentEnded:
+                started = calls[place[:-1]].agent
+                assert started is not None
+                started.ended, started.ended_at = event, now
+            if not (number := number_of(name)) or type(event) is Closed:
+                continue
             step = steps[name] = StepView(name, number, begins.get(place, now))
             agents[place].append(step)
         if (t := getattr(event, "t", None)) is not None:  # what the loop made has no time of its own
@@ -258,7 +259,7 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
         above, _, last = event.at.rpartition(".")
         if type(event) is StepEnded:
             step.mode, step.cost = event.mode, event.cost
-            begins[place] = now
+            begins[place_of(name)] = now
         elif type(event) is Received:
             step.received = event.messages
         elif type(event) is CallEnded:

@@ -78,29 +78,30 @@ class Authority:
         return self._ask(call, call.name, self._repeats[self.key_of(call)], explains=True)
 
     def _ask(self, about: Any, tool: str, repeats: int, *, explains: bool) -> Ruling:
-        first = wish = None
+        found: Ruling | None = None
         for level, one in enumerate(self.chain):
             used: dict[str, int] = one.used
             used["wall_clock_s"] = one._seconds()
             if explains:
-                times, minute = one._times[tool], self._driver.now - _MINUTE
-                lately = len(times) - bisect_right(times, minute)
-                used = {**used, "calls": len(times), "per_minute": lately}
-                used |= {"depth": level, "at_once": self.background}
-            gate = one.gate if one is self else one._gate_below
-            verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and one is self)
+                times = one._times[tool]
+                lately = len(times) - bisect_right(times, self._driver.now - _MINUTE)
+                here = {"depth": level, "at_once": self.background}
+                used = {**used, "calls": len(times), "per_minute": lately, **here}
+            gate = one._gate_below if level else one.gate
+            verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and not level)
             if verdict.decision == "deny":
                 return Ruling(verdict, level)
-            ruling = Ruling(verdict, level)
-            if verdict.decision == "escalate":
-                wish = wish or ruling
-            first = first or ruling
-        assert first is not None
-        return wish or first
+            if found is None or (verdict.decision == "escalate" != found.verdict.decision):
+                found = Ruling(verdict, level)
+        assert found is not None
+        return found
 
     def reveals(self, tool: str) -> frozenset[str]:
         """Return the kinds of secrets that a tool is given: those that all policies reveal to it."""
-        return frozenset.intersection(*(frozenset(one.gate.policy.reveals(tool).kinds) for one in self.chain))
+        kinds = frozenset(self.gate.policy.reveals(tool).kinds)
+        for one in self.chain[1:] if kinds else ():
+            kinds &= frozenset(one.gate.policy.reveals(tool).kinds)
+        return kinds
 
     def strictest(self, name: str) -> Tool:
         """Return a tool as the policy has it under which it must not happen twice, if one of them says so."""
@@ -109,8 +110,8 @@ class Authority:
 
     def on_deny(self, above: int) -> str:
         """Return what follows a denial by one of the policies: `terminate` if it or the agent's own says so."""
-        words = {self.gate.policy.on_deny, self.chain[above].gate.policy.on_deny}
-        return "terminate" if "terminate" in words else "inform"
+        own = self.gate.policy.on_deny
+        return self.chain[above].gate.policy.on_deny if above and own == "inform" else own
 
     def allows(self, name: str, counter: str) -> bool:
         """Return whether all budgets of a name have room for one more."""
@@ -126,8 +127,11 @@ class Authority:
 
     def has_time(self, wait: int = 0) -> bool:
         """Return whether the time of no policy is up, also after a wait of some nanoseconds."""
-        limits = ((one.gate.policy.limits, one._seconds(wait)) for one in self.chain)
-        return all(limit.allows(Need("max_wall_clock_s", seconds, 1)) for limit, seconds in limits)
+        for one in self.chain:
+            most = one.gate.policy.limits.limits.get("max_wall_clock_s")
+            if most is not None and one._seconds(wait) >= most:
+                return False
+        return True
 
     def result_bytes_left(self) -> int:
         """Return how many bytes results may still have."""

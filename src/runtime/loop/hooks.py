@@ -11,7 +11,7 @@ order, and the first that denies decides. What a hook said is a line of the log,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
@@ -159,10 +159,10 @@ def _ended(run: RunState, said: _Said | Stopped) -> Classification | None:
 
 
 def _asked(run: RunState, event: str) -> list[Hooks]:
-    asked = [*run.spec.hooks]
-    if event in ("before_call", "after_call") and run.above is not None:  # they guard what is below too
-        asked += _asked(run.above, event)
-    return [hooks for hooks in asked if getattr(hooks, event) is not None]
+    asked: Sequence[Hooks] = run.spec.hooks
+    if run.above is not None and event in ("before_call", "after_call"):  # they guard what is below too
+        asked = [*asked, *_asked(run.above, event)]
+    return [hooks for hooks in asked if getattr(hooks, event) is not None] if asked else []
 
 
 async def _ask(

@@ -144,7 +144,8 @@ class Gate:
         """Return the rules, in order, that are asked a kind of question: of the others all leaves allow everything."""
         found = self._asked.get((kind, tool.name))
         if found is None:
-            leaves = [(rule, rule.leaves(self.policy, tool.name)) for rule in self._rules[kind]]
+            rules = [rule for rule in self._rules[kind] if rule.concerns(tool)]
+            leaves = [(rule, rule.leaves(self.policy, tool.name)) for rule in rules]
             found = [rule for rule, its in leaves if not all(leaf.allows_all for _, leaf in its)]
             self._asked[kind, tool.name] = found
         return found

@@ -185,6 +185,10 @@ class Rule:
         """
         raise NotImplementedError
 
+    def concerns(self, tool: Tool) -> bool:
+        """Return whether it may have something to judge of a tool."""
+        return True
+
     def points(self, question: Question, tool: Tool | None) -> Iterable[Any]:
         """Yield the points that a question asks about; none where it is no matter of this rule."""
         raise NotImplementedError

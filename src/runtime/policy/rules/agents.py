@@ -26,6 +26,9 @@ class AgentsRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
         return [("/agents", policy.agents)]
 
+    def concerns(self, tool: Tool) -> bool:
+        return tool.agent is not None
+
     def points(self, question: Question, tool: Tool | None) -> list[Need]:
         if tool is None or tool.agent is None or not isinstance(question.about, Call):
             return []
