@@ -344,3 +344,11 @@ def test_half_a_character_in_an_agent_below_is_refused_before_the_run_begins() -
     with pytest.raises(InputError):
         Agent(asked.append, [leaf], policy()).run("?")
     assert asked == []
+
+
+def test_no_more_agents_of_one_reply_are_at_work_than_may_be() -> None:
+    calls = [("leaf", {"task": task, "background": task != "c"}) for task in "abcd"]
+    events = of_two(Agent(script("a"), [], policy()), calls=calls, delta={"agents": {"max_parallel": 2}})
+    rules = [(it.decision, it.rule) for it in events.run("?").events if isinstance(it, log.Decided)]
+    assert [decision for decision, _ in rules] == ["allow", "allow", "deny", "deny"]
+    assert rules[2][1] == rules[3][1] == "agents"

@@ -117,16 +117,15 @@ def _may_share(run: RunState, calls: list[Call]) -> bool:
     only_read = all(tool is not None and tool.effect in ("pure", "read") for tool in tools)
     limits = [one.gate.policy.limits.limits for one in run.authority.chain]
     is_counted = any("max_attempts" in it for it in limits) or hooks.has(run, "before_call")
+    is_counted |= any((call.arguments or {}).get("background") is True for call in calls)
     return only_read and not is_counted and len({run.authority.key_of(call) for call in calls}) == len(calls)
 
 
 def _decide(run: RunState, key: str, call: Call) -> Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
     ruling = run.ask_about(key, call)
-    if (
-        ruling.verdict.decision != "deny"
-        and (rule := run.refused.get(run.authority.key_of(call))) is not None
-    ):
+    rule = run.refused.get(run.authority.key_of(call))
+    if rule is not None and ruling.verdict.decision != "deny":
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
     if ruling.verdict.decision == "allow":
