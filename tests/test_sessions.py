@@ -102,6 +102,54 @@ def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) ->
     holds(asyncio.run(talk()), tmp_path / "talk")
 
 
+def test_an_interrupt_of_nothing_leaves_the_next_turn_alone(tmp_path: Path) -> None:
+    with SyncSession(agent := talker(), tmp_path / "talk") as session:
+        assert session.interrupt() is None
+        session.ask("a")
+        turn = session.interrupt("b")
+        assert turn is not None and (turn.ending, turn.answer) == ("final_answer", "b (3)")
+        session.close()
+    holds(agent, tmp_path / "talk")
+
+
+@pytest.mark.parametrize("then", ["wait", "answer"])
+def test_an_interrupt_stops_the_agents_of_a_turn(tmp_path: Path, then: str) -> None:
+    """Also where the agent has answered and waits for them; what they ended with is read with the next turn."""
+
+    async def talk() -> Agent:
+        started, below = asyncio.Event(), asyncio.Event()
+
+        async def never(request: LLMInput) -> LLMOutput:
+            below.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        def model(request: LLMInput) -> LLMOutput:
+            last = [*request.messages][-1]
+            if last["content"] == "first":
+                return LLMOutput(tool_calls=[ToolCall("leaf", {"task": "x", "background": True})])
+            if last["role"] == "tool" and then == "wait":
+                return LLMOutput(tool_calls=[ToolCall("wait", {"how": "for ever"})])
+            started.set()
+            return LLMOutput(final_answer=last["content"])
+
+        more = {"tool_registry": {"allowed": ["wait", "leaf"]}, "agents": {"max_depth": 1, "max_children": 1}}
+        policy = Policy.from_dict(merged(merged(POLICY, TOLD), more))
+        leaf = Agent(never, [], policy).as_tool("leaf", "Help.")
+        agent = Agent(model, [*talker(started).tools, leaf], policy)
+        async with Session(agent, tmp_path / "talk") as session:
+            asking = asyncio.create_task(session.ask("first"))
+            await asyncio.gather(started.wait(), below.wait())
+            turn = await session.interrupt("second")
+            assert (await asking).ending == "cancelled"
+            assert turn is not None and (turn.number, turn.answer) == (2, "second")
+            done = await session.close()
+        assert [it["role"] for it in done.messages][-3:] == ["user", "user", "assistant"]
+        return agent
+
+    holds(asyncio.run(talk()), tmp_path / "talk")
+
+
 def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
     async def talk() -> Agent:
         agent = talker()

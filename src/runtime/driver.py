@@ -44,7 +44,7 @@ from .log.events import (
     Waited,
 )
 from .log.journal import Diverged, Journal
-from .log.values import THIS_STEP, USER, Message
+from .log.values import NOTHING, THIS_STEP, USER, Message
 from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
@@ -146,7 +146,7 @@ class Driver:
                 if is_in(pending.at, scope):
                     self._world.cancel(pending, self.now, self._stops[scope])
         for place, mailbox in self._mailboxes.items():
-            if is_in(place, scope):
+            if is_in(self._steps.get(place, (place, 0))[0], scope):
                 self._wake(mailbox)
 
     @types.coroutine
@@ -171,11 +171,7 @@ class Driver:
 
     def stop_of(self, at: str) -> str | None:
         """Return why an address was stopped, None if it was not."""
-        return (
-            next((why for scope, why in self._stops.items() if is_in(at, scope)), None)
-            if self._stops
-            else None
-        )
+        return next((why for scope, why in self._stops.items() if is_in(at, scope)), None)
 
     # ---- what it does ------------------------------------------------------------------------------------------------
 
@@ -284,7 +280,8 @@ class Driver:
         step = self._steps[""][0]
         self._entered += isinstance(event, _Numbered)
         if isinstance(event, StopAsked) and event.scope == THIS_STEP:
-            event = msgspec.structs.replace(event, scope=step)
+            is_idle = self._mailboxes[""].waiting and not self.agents_in("")
+            event = msgspec.structs.replace(event, scope=NOTHING if is_idle else step)
         at = event.at or f"{step}.a{self._entered}"
         self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
         await self._world.sync(self.journal)

@@ -6,6 +6,7 @@ import msgspec
 
 USER: Final = "user"  # the sender of what somebody outside says
 THIS_STEP: Final = "this step"  # stands for the scope of a stop until it enters
+NOTHING: Final = "0"  # the scope of one that came when nothing was under way: the head of the run
 
 
 class Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

@@ -63,10 +63,8 @@ async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
 async def _live(run: RunState) -> tuple[Classification, str | None]:
     """Take steps until one has an ending, and return it with the answer."""
     spec = run.spec
-    for message in (
-        *spec.history,
-        *([] if spec.is_session else [{"role": "user", "content": spec.question}]),
-    ):
+    question = [] if spec.is_session else [{"role": "user", "content": spec.question}]
+    for message in (*spec.history, *question):
         run.window.add(message)
     while True:
         run.step += 1
@@ -125,17 +123,19 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
         return run.classify(GaveUp(FailureMode.OUTPUT_MISMATCH), "inform" if goes_on else "terminate"), None
     sent_back = await hooks.on_stop(run, answer)
     if sent_back is None and (run.children or run.mailbox):
-        run.waits = True  # the answer stands once nobody is at work for it any more
+        run.waits = bool(run.children)  # the answer stands once nobody is at work for it any more
         return CONTINUE, None
     return (run.classify(Answered()), answer) if sent_back is None else (sent_back, None)
 
 
 async def _receive(run: RunState) -> bool:
     """Read what came, or wait for it; an agent that is stopped waits for nothing. False if nothing comes any more."""
-    if run.waits and not run.mailbox and run.stopped is None:
+    # between two turns; what agents of the one before said is read with the next
+    is_idle = run.spec.is_session and not run.children
+    if run.waits and run.stopped is None and not run.has_mail(is_idle):
         if not run.driver.is_closed or run.children:
             await run.mailbox
-        if run.spec.is_session and run.driver.is_closed and not run.mailbox and run.stopped is None:
+        if is_idle and run.driver.is_closed and run.stopped is None and not run.has_mail(is_idle):
             return False
     run.waits = False
     if run.mailbox:

@@ -12,7 +12,7 @@ from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, clas
 from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Event
-from ..log.values import Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
+from ..log.values import USER, Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
 from ..models.types import Message, Model
 from ..policy.gate import Gate
 from ..redaction.redactor import Redactor
@@ -144,6 +144,10 @@ class RunState:
         for place, branch in [*self.children.items()]:
             self.driver.stop(place, "cancelled")
             await branch
+
+    def has_mail(self, of_user: bool) -> bool:
+        """Return whether a message is there, of somebody outside if it has to be of one."""
+        return any(not of_user or message.sender == USER for message in self.mailbox)
 
     def wait_for(self, keys: Iterable[str]) -> None:
         """Note that it waits for agents that calls at places in the step start, which may ask in its stead."""
