@@ -150,6 +150,15 @@ def test_an_interrupt_stops_the_agents_of_a_turn(tmp_path: Path, then: str) -> N
     holds(asyncio.run(talk()), tmp_path / "talk")
 
 
+def test_those_who_ask_at_the_same_time_get_turns_of_their_own(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with Session(talker(), tmp_path / "talk") as session:
+            turns = await asyncio.gather(*(session.ask(text) for text in "abc"))
+            assert [turn.answer for turn in turns] == ["a (1)", "b (3)", "c (5)"]
+
+    asyncio.run(talk())
+
+
 def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
     async def talk() -> Agent:
         agent = talker()

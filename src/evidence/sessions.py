@@ -86,6 +86,7 @@ class Session:
         self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
         self._is_idle.set()
+        self._asking = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self.world: Real | None = None
         self._run: asyncio.Task[RunMade] | None = None
@@ -135,12 +136,13 @@ class Session:
         """
         if clean_text(text) != text:
             raise InputError("the text holds half of a character", remedy="give whole text")
-        await self._idle()
-        number = len(self.turns)
-        self._is_idle.clear()
-        self._enter(Arrived(at="", text=text))
-        await self._idle()
-        return self.turns[number]
+        async with self._asking:
+            await self._idle()
+            number = len(self.turns)
+            self._enter(Arrived(at="", text=text))
+            self._is_idle.clear()
+            await self._idle()
+            return self.turns[number]
 
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
