@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import tachograph
 from tachograph import Agent, LLMInput, LLMOutput, Policy, Session, SyncSession, ToolCall, check, replay, tool
 from tachograph.evidence.record_files import lines_in
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
+from tachograph.runtime.driver import InDoubt
 from tests.project import POLICY, merged
 
 TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
@@ -212,3 +214,55 @@ def test_a_stop_of_the_run_ends_the_conversation(tmp_path: Path) -> None:
 
     asyncio.run(talk())
     assert lines_in(tmp_path / "talk")[-1].ending == "cancelled"  # type: ignore[attr-defined]
+
+
+def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(tmp_path: Path) -> None:
+    """What tools are given of the caller's own is that of the process at work, also in a fork."""
+    begun = asyncio.Event()
+
+    @tool(effect="external")
+    async def send(text: tachograph.AnyText, context: tachograph.Context[str]) -> str:
+        """Send it."""
+        begun.set()
+        await (asyncio.sleep(0) if text != "first" else asyncio.Event().wait())
+        return context.deps
+
+    def model(request: LLMInput) -> LLMOutput:
+        last = [*request.messages][-1]
+        if last["role"] == "user":
+            return LLMOutput(tool_calls=[ToolCall("send", {"text": last["content"]})])
+        return LLMOutput(final_answer=last["content"])
+
+    agent = Agent(model, [send], Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["send"]}})))
+
+    async def first() -> None:
+        async with Session(agent, tmp_path / "talk", deps="one") as session:
+            asking = asyncio.create_task(session.ask("first"))
+            await begun.wait()
+        asking.cancel()
+
+    asyncio.run(first())
+    with pytest.raises(InDoubt), SyncSession(agent, tmp_path / "talk") as session:
+        session.ask("second")
+    with pytest.raises(InputError):
+        tachograph.resume(agent, tmp_path / "talk", settled={"1.c0.i1": "done"})
+    with SyncSession(agent, tmp_path / "talk", deps="two", settled={"1.c0.i1": "done"}) as session:
+        assert session.ask("second").answer == '{"result":"two"}'
+        session.compact("names")
+        with session.fork(1, tmp_path / "fork") as other:
+            assert other.ask("third").answer == '{"result":"two"}'
+        session.close()
+    holds(agent, tmp_path / "talk")
+
+
+def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None:
+    session = SyncSession(talker(), tmp_path / "talk")
+    with pytest.raises(InputError):
+        session.ask("too early")
+    with session:
+        for wrong in (session.ask, session.interrupt, session.compact):
+            with pytest.raises(InputError):
+                wrong("half of \ud800")
+        assert session.ask("hello").number == 1
+    with pytest.raises(InputError):
+        session.ask("too late")

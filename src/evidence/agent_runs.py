@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack
 
 from msgspec import structs
 
-from ..fail.errors import OutputError
+from ..fail.errors import InputError, OutputError
 from ..runtime.agent import Agent, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
@@ -205,11 +205,14 @@ def resume(
 
     Raises:
         RecordError: No open run lies there.
+        InputError: It is a conversation.
         InDoubt: Effects had begun, and nobody says whether they happened.
         Diverged: The agent is not that of the log any more.
     """
     folder = Path(out)
     source = AgentRun.of(agent, partial_of(folder))
+    if source.run_spec().is_session:
+        raise InputError("this run is a conversation", file=str(folder), remedy="go on in a Session there")
     return agent.result_of(resume_source(source, folder, settled or {}, listen))
 
 

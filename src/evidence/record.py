@@ -161,15 +161,8 @@ async def _go_on(
             if earlier is not None:
                 world.earlier = earlier_effects(earlier)
             try:
-                made = await make_run(
-                    spec,
-                    head,
-                    world,
-                    file.past,
-                    file=file,
-                    settled={**words, **settled},
-                    listen=listen,
-                )
+                words |= settled
+                made = await make_run(spec, head, world, file.past, file=file, settled=words, listen=listen)
             finally:
                 await world.close()
         file.sync()

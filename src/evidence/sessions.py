@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from ..fail.errors import InputError
 from ..runtime.agent import Agent
 from ..runtime.clock import random_hex
+from ..runtime.driver import Word
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import (
     Arrived,
@@ -67,7 +68,8 @@ class Session:
         agent: The agent.
         path: Where the record goes.
         listen: Is told of each line of the log.
-        **options: See RunOptions; those of a conversation that goes on are as they were.
+        settled: A person's word, `done` or `not_done`, on each effect in doubt, by its address.
+        **options: See RunOptions; those of a conversation that goes on are as they were, but for `deps`.
 
     Attributes:
         turns: The turns so far.
@@ -79,10 +81,16 @@ class Session:
     """
 
     def __init__(
-        self, agent: Agent, path: str | Path, *, listen: Listen | None = None, **options: Unpack[RunOptions]
+        self,
+        agent: Agent,
+        path: str | Path,
+        *,
+        listen: Listen | None = None,
+        settled: Mapping[str, Word] | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
         self._agent, self._path, self._options = agent, cleared(path, replace=False), options
-        self._listen = listen
+        self._listen, self._settled = listen, settled or {}
         self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
         self._is_idle.set()
@@ -96,8 +104,9 @@ class Session:
         for event in past:
             self._note(event)
         if past:
-            source = AgentRun.of(self._agent, partial_of(self._path), leaves=True, started=self._began)
-            run = resume_async(source, self._path, {}, self._hear)
+            rest = {"started": self._began, "deps": self._options.get("deps")}
+            source = AgentRun.of(self._agent, partial_of(self._path), **rest)
+            run = resume_async(source, self._path, self._settled, self._hear)
         else:
             source = new_run(self._agent, "", self._options, is_session=True, started=self._began)
             run = record_async(source, self._path, self._hear)
@@ -134,24 +143,24 @@ class Session:
         Raises:
             InputError: The conversation has ended, or is not open; or the text is none.
         """
-        if clean_text(text) != text:
-            raise InputError("the text holds half of a character", remedy="give whole text")
+        arrived = Arrived(at="", text=_whole(text))
         async with self._asking:
             await self._idle()
             number = len(self.turns)
-            self._enter(Arrived(at="", text=text))
+            self._enter(arrived)
             self._is_idle.clear()
             await self._idle()
             return self.turns[number]
 
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
+        said = _whole(text)
         self._enter(StopAsked(at="", scope=THIS_STEP, why="interrupted"))
-        return await self.ask(text) if text else None
+        return await self.ask(said) if said else None
 
     def compact(self, focus: str = "") -> None:
         """Ask for a summary of what went before, which the model makes before it is asked anything else."""
-        self._enter(CompactAsked(at="", focus=focus))
+        self._enter(CompactAsked(at="", focus=_whole(focus)))
 
     async def close(self) -> RunResult:
         """End the conversation when it is idle, and put the four files of its record in place."""
@@ -176,7 +185,7 @@ class Session:
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
         head = events[0]
         assert isinstance(head, RunStarted)
-        other = Session(self._agent, path, listen=self._listen)
+        other = Session(self._agent, path, listen=self._listen, **self._options)
         partial = open_folder(other._path)
         forked = structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
         writer = LineWriter()
@@ -211,23 +220,27 @@ class Session:
             raise InputError("the conversation has ended", remedy="begin another one")
 
 
+def _whole(text: str) -> str:
+    """Return a text. Raises InputError for what is none."""
+    if not isinstance(text, str) or clean_text(text) != text:
+        raise InputError("what is said is no text, or holds half of a character", remedy="give whole text")
+    return text
+
+
 class SyncSession:
     """The same as Session for code without an event loop: a context manager with plain methods.
 
     Args:
-        agent: As of Session, and so is all else.
+        agent: As of Session.
         path: Likewise.
-        listen: Likewise; called from another thread.
-        **options: Likewise.
+        **rest: Likewise; `listen` is called from another thread.
 
     Attributes:
         turns: As of Session.
     """
 
-    def __init__(
-        self, agent: Agent, path: str | Path, *, listen: Listen | None = None, **options: Unpack[RunOptions]
-    ) -> None:
-        self._session = Session(agent, path, listen=listen, **options)
+    def __init__(self, agent: Agent, path: str | Path, **rest: Any) -> None:
+        self._session = Session(agent, path, **rest)
         self.turns = self._session.turns
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tachograph-session", daemon=True)
@@ -251,6 +264,9 @@ class SyncSession:
         self._loop.close()
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            coroutine.close()
+            raise InputError("the conversation is not open", remedy="use `with SyncSession(...)`")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def ask(self, text: str) -> Turn:
@@ -260,6 +276,15 @@ class SyncSession:
     def interrupt(self, text: str = "") -> Turn | None:
         """Do as Session.interrupt does; from another thread than that which asks."""
         return self._do(self._session.interrupt(text))
+
+    def compact(self, focus: str = "") -> None:
+        """Do as Session.compact does."""
+        self._session.compact(focus)
+
+    def fork(self, turn: int, path: str | Path) -> SyncSession:
+        """Do as Session.fork does."""
+        self._session.fork(turn, path)
+        return SyncSession(self._session._agent, path, listen=self._session._listen, **self._session._options)
 
     def close(self) -> RunResult:
         """Do as Session.close does."""

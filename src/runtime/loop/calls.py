@@ -137,14 +137,8 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> 
     """Ask a person about a call, and make it if the answer is yes."""
     at, policy = run.at(f"{key}.p"), run.authority.chain[decided.above].gate.policy
     parts = [call.name, call.arguments, policy.version, run.spec.run_id, at]
-    question = AskPerson(
-        call,
-        decided.rule,
-        decided.place,
-        decided.reason,
-        digest(canonical(parts)),
-        policy.approval_timeout_s,
-    )
+    asked, timeout_s = digest(canonical(parts)), policy.approval_timeout_s
+    question = AskPerson(call, decided.rule, decided.place, decided.reason, asked, timeout_s)
     answer = await run.driver.perform(at, question)
     if isinstance(answer, Stopped):
         return _stopped(run, answer)
