@@ -19,6 +19,7 @@ from tachograph.fail.errors import InputError
 from tachograph.runtime.driver import InDoubt
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log import events as log
+from tachograph.runtime.log import steps as log_steps
 from tachograph.runtime.log.addresses import place_of
 from tachograph.testing import decide
 from tests.project import POLICY, merged
@@ -352,3 +353,9 @@ def test_no_more_agents_of_one_reply_are_at_work_than_may_be() -> None:
     rules = [(it.decision, it.rule) for it in events.run("?").events if isinstance(it, log.Decided)]
     assert [decision for decision, _ in rules] == ["allow", "allow", "deny", "deny"]
     assert rules[2][1] == rules[3][1] == "agents"
+
+
+def test_an_agent_that_ends_and_was_not_started_makes_no_run() -> None:
+    events = of_two(Agent(script("a"), [], policy())).run("?").events
+    with pytest.raises(LookupError):
+        log_steps.steps_of([it for it in events if place_of(it.at) == "" or it.at == "1.c0/end"])

@@ -246,8 +246,8 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
                 calls[place[:-1]].agent = agent = AgentView(event, now)
                 agents[place], begins[place] = agent.steps, now
             elif type(event) is AgentEnded:
-                started = calls[place[:-1]].agent
-                assert started is not None
+                if (started := calls[place[:-1]].agent) is None:
+                    raise LookupError(event.at)
                 started.ended, started.ended_at = event, now
             if not (number := number_of(name)) or type(event) is Closed:
                 continue
