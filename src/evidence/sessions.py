@@ -128,8 +128,7 @@ class Session:
         if isinstance(event, Arrived):
             self._is_idle.clear()
         elif isinstance(event, TurnEnded):
-            number = len(self.turns) + 1
-            self.turns.append(Turn(number, event.ending, event.answer, event.mode))
+            self.turns.append(Turn(len(self.turns) + 1, event.ending, event.answer, event.mode))
             self._is_idle.set()
 
     def _hear(self, event: Event) -> None:
@@ -145,11 +144,11 @@ class Session:
         """
         arrived = Arrived(at="", text=_whole(text))
         async with self._asking:
-            await self._idle()
+            await self._until(self._is_idle)
             number = len(self.turns)
             self._enter(arrived)
             self._is_idle.clear()
-            await self._idle()
+            await self._until(self._is_idle)
             return self.turns[number]
 
     async def interrupt(self, text: str = "") -> Turn | None:
@@ -164,7 +163,7 @@ class Session:
 
     async def close(self) -> RunResult:
         """End the conversation when it is idle, and put the four files of its record in place."""
-        await self._idle()
+        await self._until(self._is_idle)
         self._enter(Closed(at=""))
         assert self._run is not None
         return self._agent.result_of(await self._run)
@@ -203,15 +202,10 @@ class Session:
             raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
         self.world.enter(event)
 
-    async def _idle(self) -> None:
-        """Wait until no turn is under way; what ended the run is raised."""
-        if self._run is None:
-            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
-        await self._until(self._is_idle)
-
     async def _until(self, event: asyncio.Event) -> None:
         """Wait for an event; what ends the run before is raised."""
-        assert self._run is not None
+        if self._run is None:
+            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
         waiting = asyncio.create_task(event.wait())
         await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

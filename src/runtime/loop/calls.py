@@ -261,8 +261,7 @@ async def _ended(child: RunState) -> AgentEnded:
     """Let an agent live to its end, and return its last line."""
     found, answer = await child.live(child)
     child.driver.end_agent(child.place)
-    mode = found.mode or ""
-    ended = AgentEnded(at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=mode)
+    ended = AgentEnded(at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=found.mode or "")
     child.note(ended)
     return ended
 

@@ -84,8 +84,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         if not spec.is_session or run.stopped is not None:
             return found, answer
         run.answer, run.waits = answer, True
-        mode = found.mode or ""
-        run.note(TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=mode))
+        run.note(TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=found.mode or ""))
         run.authority.begin_turn()
 
 
