@@ -174,8 +174,7 @@ class Task(AgentFile):
         if self.live is not None:
             return *self.live, True
         if place not in self._scripts:
-            names = ("script", *self.spec.llm.fallback)
-            self._scripts[place] = [self._script(name, place) for name in names]
+            self._scripts[place] = [self._script(it, place) for it in ("script", *self.spec.llm.fallback)]
         scripts = self._scripts[place]
         return scripts, [choice_of(script) for script in scripts], False
 
