@@ -211,6 +211,7 @@ def test_a_stop_of_the_run_ends_the_conversation(tmp_path: Path) -> None:
             session.world.stop()
             with pytest.raises(InputError):
                 await asking
+            assert (await session.close()).ending == "cancelled"
 
     asyncio.run(talk())
     assert lines_in(tmp_path / "talk")[-1].ending == "cancelled"  # type: ignore[attr-defined]

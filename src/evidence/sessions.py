@@ -162,9 +162,10 @@ class Session:
         self._enter(CompactAsked(at="", focus=_whole(focus)))
 
     async def close(self) -> RunResult:
-        """End the conversation when it is idle, and put the four files of its record in place."""
-        await self._until(self._is_idle)
-        self._enter(Closed(at=""))
+        """End the conversation when it is idle, unless it has ended, and put the four files of its record in place."""
+        if self._run is None or not self._run.done():
+            await self._until(self._is_idle)
+            self._enter(Closed(at=""))
         assert self._run is not None
         return self._agent.result_of(await self._run)
 
@@ -199,7 +200,7 @@ class Session:
 
     def _enter(self, event: Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
-            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
+            raise InputError("the conversation is not open, or has ended", remedy="open a Session")
         self.world.enter(event)
 
     async def _until(self, event: asyncio.Event) -> None:
