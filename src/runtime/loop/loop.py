@@ -3,7 +3,7 @@
     run_loop            takes steps until one has an ending
       _receive            reads messages; waits for a turn, or for agents that are at work when the answer is given
       _take_step
-        authority.ask       is there budget for another step? if not, the run ends
+        authority.ask       is there budget for another step? if not, the run ends; asked again after a summary
         _compact            shows the model less of what went before, where that has grown too large
         hooks.before_model  may end the run
         _ask_model          with retries
@@ -90,12 +90,14 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
-    ruling = run.authority.ask(Step())
+    ruling, stopped = run.authority.ask(Step()), None
+    if ruling.verdict.decision == "allow" and (stopped := await _compact(run)) is None:
+        ruling = run.authority.ask(Step())  # a summary may have used up what there was
     if ruling.verdict.decision != "allow":
         run.note_ruling(run.at("d"), ruling)
         return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
     run.authority.add("iterations")
-    stopped = await _compact(run) or await hooks.before_model(run)
+    stopped = stopped or await hooks.before_model(run)
     if stopped is not None:
         return stopped, None
     reply = await _ask_model(run, "m", run.window.messages())
@@ -175,18 +177,13 @@ async def _compact(run: RunState) -> Classification | None:
 async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplied | Classification:
     """Ask the model, with retries, and then its fallbacks. Returns a usable reply, or what follows."""
     spec = run.spec
+    schema = spec.output.schema if spec.output and key == "m" else None  # a summary is text
     attempts = 0
     for number, choice in enumerate(spec.models):
         model = key_of(choice.name)
         reserved = run.authority.reserve(model)
         request = LLMInput(
-            spec.run_id,
-            run.step,
-            messages,
-            spec.offers,
-            reserved.tokens,
-            spec.instructions,
-            spec.output.schema if spec.output else None,
+            spec.run_id, run.step, messages, spec.offers, reserved.tokens, spec.instructions, schema
         )
         effect = AskModel(request, spec.redactor, spec.ask[number] if spec.ask else None, number)
         outcome, attempts = await with_retries(run, key, effect, idempotent=True, before=attempts)
