@@ -359,3 +359,12 @@ def test_an_agent_that_ends_and_was_not_started_makes_no_run() -> None:
     events = of_two(Agent(script("a"), [], policy())).run("?").events
     with pytest.raises(LookupError):
         log_steps.steps_of([it for it in events if place_of(it.at) == "" or it.at == "1.c0/end"])
+
+
+def test_what_an_agent_answers_is_guarded_also_where_it_was_to_go_on_in_the_background() -> None:
+    seen: list[Any] = []
+    hooks = Hooks(after_call=lambda about: seen.append(about["result"]) or {"deny": "no"})
+    calls = [("leaf", {"task": "a", "background": True})]
+    result = of_two(Agent(script("the answer"), [], policy()), calls=calls, hooks=hooks).run("?")
+    assert seen == [{"ending": "final_answer", "answer": "the answer"}]
+    assert "the answer" not in str(result.messages)

@@ -245,7 +245,7 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     }
     child = RunState(structs.replace(spec, **own), run.driver, run.live, place, run)
     run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
-    if call.arguments.get("background"):
+    if call.arguments.get("background") and not hooks.has(run, "after_call"):  # they guard what it answers
         run.authority.begin_in_background(1)
         run.children[place] = run.driver.spawn(_in_background(run, child, tool.name))
         return await _ended_at_once(run, key, call, {"agent": place[:-1], "state": "at work"})
