@@ -350,9 +350,8 @@ def test_half_a_character_in_an_agent_below_is_refused_before_the_run_begins() -
 def test_no_more_agents_of_one_reply_are_at_work_than_may_be() -> None:
     calls = [("leaf", {"task": task, "background": task != "c"}) for task in "abcd"]
     events = of_two(Agent(script("a"), [], policy()), calls=calls, delta={"agents": {"max_parallel": 2}})
-    rules = [(it.decision, it.rule) for it in events.run("?").events if isinstance(it, log.Decided)]
-    assert [decision for decision, _ in rules] == ["allow", "allow", "deny", "deny"]
-    assert rules[2][1] == rules[3][1] == "agents"
+    decided = [it.decision for it in events.run("?").events if isinstance(it, log.Decided)]
+    assert decided == ["allow", "allow", "deny", "deny"]
 
 
 def test_an_agent_that_ends_and_was_not_started_makes_no_run() -> None:
@@ -368,3 +367,21 @@ def test_what_an_agent_answers_is_guarded_also_where_it_was_to_go_on_in_the_back
     result = of_two(Agent(script("the answer"), [], policy()), calls=calls, hooks=hooks).run("?")
     assert seen == [{"ending": "final_answer", "answer": "the answer"}]
     assert "the answer" not in str(result.messages)
+
+
+def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:
+    decided = asyncio.Event()
+
+    async def think(arguments: Any, io: Any) -> Any:
+        await decided.wait()
+        return {}
+
+    leaf = Agent(script([("say", {"text": "a"})], "b"), [say], policy()).as_tool("leaf", "Help.")
+    calls = [("leaf", {"task": "a", "background": True}), ("think", {"n": 1})]
+    tools, listen = [leaf, Tool("think", "?", CLOSED, CLOSED, "pure", think)], {"1.c0/1.c0.d": decided.set}
+    agent = Agent(script(calls, *["c"] * 3), tools, policy(loop_budget={"max_attempts": 1}))
+    run = agent.arun("?", listen=lambda event: listen.get(event.at, bool)())
+    (denied,) = [
+        it for it in asyncio.run(run).events if isinstance(it, log.Decided) and it.decision == "deny"
+    ]
+    assert (denied.at, denied.rule) == ("1.c0/1.c0.d", "loop_budget")

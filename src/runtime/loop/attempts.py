@@ -28,7 +28,7 @@ async def with_retries(
         effect: The effect.
         idempotent: Whether it may be performed twice.
         judge: Decides what an attempt met, given its address and outcome; an objection ends the matter.
-        may_go_on: Whether the budget leaves room for another attempt.
+        may_go_on: Takes another attempt from the budget, and returns False where that has none.
         before: How many attempts were made before, of another effect in its place.
 
     Returns:
@@ -49,7 +49,7 @@ async def with_retries(
         repeatable = attempt <= retries and may_repeat(outcome, idempotent=idempotent)
         identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
         wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
-        if not repeatable or not may_go_on() or not run.authority.has_time(wait.ns):
+        if not repeatable or not run.authority.has_time(wait.ns) or not may_go_on():
             return outcome, before + attempt
         waited = await run.driver.perform(f"{at}.w", wait)
         if isinstance(waited, Stopped):

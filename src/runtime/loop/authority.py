@@ -113,9 +113,14 @@ class Authority:
         own = self.gate.policy.on_deny
         return self.chain[above].gate.policy.on_deny if above and own == "inform" else own
 
-    def allows(self, name: str, counter: str) -> bool:
-        """Return whether all budgets of a name have room for one more."""
-        return all(one.gate.policy.limits.allows(Need(name, one.used[counter], 1)) for one in self.chain)
+    def take_attempt(self) -> bool:
+        """Note that another attempt is made, if all budgets have room for it. Returns whether they have."""
+        needs = [
+            (one.gate.policy.limits, Need("max_attempts", one.used["attempts"], 1)) for one in self.chain
+        ]
+        if may := all(limits.allows(need) for limits, need in needs):
+            self.add("attempts")
+        return may
 
     def at_once(self) -> int:
         """Return how many more agents may be at work for this one at the same time, at least one."""

@@ -196,7 +196,6 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     effect = Invoke(call, tool, decide, idempotency_key, authority.result_bytes_left(), redactor, reveals)
 
     def judge(at: str, outcome: Outcome) -> Decided | None:
-        authority.add("attempts")
         questions: list[Any] = list(getattr(outcome, "met", ()))
         if isinstance(outcome, ToolReturned):
             questions.append(Result(outcome.size))
@@ -206,13 +205,14 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
                 return run.note_ruling(f"{at}.d{number}", ruling)
         return None
 
+    authority.add("attempts")  # as it begins, since agents in the background make others meanwhile
     outcome, attempt = await with_retries(
         run,
         f"{key}.i",
         effect,
         idempotent=tool.idempotent,
         judge=judge,
-        may_go_on=lambda: authority.allows("max_attempts", "attempts"),
+        may_go_on=authority.take_attempt,
     )
     if isinstance(outcome, ToolReturned):
         if outcome.result is None:
@@ -237,12 +237,9 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
         return _stopped(run, Stopped(at=place, why=why))
     spec: RunSpec = run.spec.each(tool.agent.start(place, call.arguments))
-    own = {
-        "run_id": run.spec.run_id,
-        "seed": run.spec.seed,
-        "redactor": run.spec.redactor,
-        "instructions": run.spec.redactor.text(spec.instructions),
-    }
+    redactor = run.spec.redactor
+    text = redactor.text(spec.instructions)
+    own = {"run_id": run.spec.run_id, "seed": run.spec.seed, "redactor": redactor, "instructions": text}
     child = RunState(structs.replace(spec, **own), run.driver, run.live, place, run)
     run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
     if call.arguments.get("background") and not hooks.has(run, "after_call"):  # they guard what it answers
