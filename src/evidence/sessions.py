@@ -100,7 +100,7 @@ class Session:
         self._run: asyncio.Task[RunMade] | None = None
 
     async def __aenter__(self) -> Self:
-        past = lines_in(partial_of(self._path))
+        past = lines_in(partial_of(cleared(self._path, replace=False)))
         for event in past:
             self._note(event)
         if past:
