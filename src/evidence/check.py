@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..fail.errors import InputError, NotRecorded
 from ..runtime.effects import Effect, Invoke
-from ..runtime.log.events import Event, RunStarted, Stopped, encode
+from ..runtime.log.events import Event, Stopped, encode
 from ..runtime.log.journal import Leak
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
@@ -47,9 +47,7 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     # where the record answered an effect, what that effect read cannot be read again
     moved = moved_inputs(inputs, again.read, is_all=not again.is_answered)
     uncalled = {tool.name: tool.file for tool in source.tools if tool.file not in inputs}
-    head = record[0]
-    assert isinstance(head, RunStarted)
-    moved |= moved_offers(uncalled, head, source.head())
+    moved |= moved_offers(uncalled, record, again.made)
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
     origin = Origin({name for name, _ in source.policy.files}, {*source.files}, tools)
     comparison = Comparison(origin, record, again.made, moved, shows(source.policy))

@@ -28,7 +28,7 @@ from ..runtime.log.events import (
     encode,
 )
 from ..runtime.log.steps import all_steps, steps_of
-from ..runtime.log.values import Call
+from ..runtime.log.values import Call, ToolOffer
 from ..runtime.redaction.redactor import PLACEHOLDER
 from .manifest import MANIFEST
 
@@ -220,11 +220,15 @@ def moved_inputs(recorded: Mapping[str, str], read: Mapping[str, str], *, is_all
     return moved
 
 
-def moved_offers(files: Mapping[str, str], old: RunStarted, new: RunStarted) -> dict[str, str]:
-    """Return which files of tools hold something else that the model is offered; `files` are by tool."""
-    was = {offer.name: offer for offer in old.tools}
-    new_of = [offer for offer in new.tools if offer.name in files]
-    return {files[offer.name]: CHANGED for offer in new_of if was.get(offer.name, offer) != offer}
+def moved_offers(files: Mapping[str, str], old: Sequence[Event], new: Sequence[Event]) -> dict[str, str]:
+    """Return which files of tools hold something else that a model is offered, given two logs; `files` are by tool."""
+    was, now = _offers(*old), _offers(*new)
+    return {files[name]: CHANGED for name in now if name in files and was.get(name, now[name]) != now[name]}
+
+
+def _offers(*heads: Event | None) -> dict[str, ToolOffer]:
+    """Return what models are offered, by the name of the tool; other lines than first ones of agents hold nothing."""
+    return {offer.name: offer for head in heads for offer in getattr(head, "tools", ())}
 
 
 def with_inputs(moved: Mapping[str, str], found: list[Difference]) -> list[Difference]:
@@ -236,10 +240,8 @@ def with_inputs(moved: Mapping[str, str], found: list[Difference]) -> list[Diffe
 
 def _changed_offers(old: Event | None, new: Event | None) -> set[str]:
     """Return the tools that the model of an agent is offered otherwise, given two first lines of it."""
-    offers = [{it.name: it for it in getattr(event, "tools", ())} for event in (old, new)]
-    return {
-        name for name in offers[0].keys() | offers[1].keys() if offers[0].get(name) != offers[1].get(name)
-    }
+    was, now = _offers(old), _offers(new)
+    return {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
 
 
 def _calls_of(events: Sequence[Event]) -> dict[str, Call]:

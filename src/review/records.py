@@ -158,7 +158,7 @@ def _differences(
     head, again = was[0], made[0]
     assert isinstance(head, RunStarted) and isinstance(again, RunStarted)
     uncalled = {name: f"tools/{name}.py" for name in tools if f"tools/{name}.py" not in then}
-    moved = moved_inputs(then, now, is_all=True) | moved_offers(uncalled, head, again)
+    moved = moved_inputs(then, now, is_all=True) | moved_offers(uncalled, was, made)
     policy = {path for path in moved if path.startswith("policy/")}
     code = {path for path in moved if path.endswith(".py")}.difference(*tools.values())
     origin = Origin(policy | {again.policy.file}, code | {again.task}, tools)
