@@ -11,7 +11,7 @@ from ..runtime.driver import Word
 from ..runtime.effects import Invoke
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event
-from ..runtime.log.steps import CallView, all_steps, steps_of
+from ..runtime.log.steps import CallView, steps_of
 from ..runtime.log.values import Fact
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.leaf import Question, Verdict
@@ -33,12 +33,13 @@ def probed(
         spec: What the run is made with; its redactor has taken in the log.
         workspace: What it may touch.
     """
-    calls = {call.at: call for step in all_steps(steps_of(record)) for call in step.calls}
+    # not those of agents that calls started, whose policies nobody would ask
+    calls = {call.at: call for step in steps_of(record) for call in step.calls}
     words: dict[str, Word] = {}
     for at in places:
-        call = calls[at.rpartition(".")[0]]
-        tool = spec.gate.tools.get(call.call.name)
-        if tool is not None and tool.probe is not None:
+        call = calls.get(at.rpartition(".")[0])
+        tool = None if call is None else spec.gate.tools.get(call.call.name)
+        if call is not None and tool is not None and tool.probe is not None:
             answer = _asked(tool, tool.probe, call, spec, workspace)
             if answer == "done" or answer == "not_done":
                 words[at] = answer
