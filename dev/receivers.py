@@ -28,7 +28,6 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from tachograph import Agent, LLMOutput, Policy, ToolCall, record
-from tachograph.tracing.live_export import LiveExport
 
 VENV = Path(".venv/receivers").absolute()
 PATIENCE_S = 180
@@ -150,14 +149,14 @@ def serving(command: list[str], place: Path) -> Iterator[str]:
                 server.wait(20)
 
 
-def run_live(listen: LiveExport, out: Path) -> None:
+def run_denied(out: Path) -> None:
     """Make a run in which a call is denied."""
     calls, usage = [ToolCall("erase", {})], {"input_tokens": 100, "output_tokens": 10}
     replies = iter([LLMOutput(tool_calls=calls, usage=usage), LLMOutput(final_answer="No.", usage=usage)])
     budget = dict.fromkeys(["max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"], 9999)
     rules = {"schema": "policy/v1", "tool_registry": {"allowed": []}, "loop_budget": budget}
     agent = Agent(lambda _: next(replies), [], Policy.from_dict({**rules, "on_deny": "inform"}))
-    record(agent, "Erase all.", out=out, listen=listen)
+    record(agent, "Erase all.", out=out)
 
 
 def show(name: str, command: list[str], look: Callable[[str], Facts], headers: dict[str, str]) -> int:
@@ -165,11 +164,11 @@ def show(name: str, command: list[str], look: Callable[[str], Facts], headers: d
     wrong = 0
     with tempfile.TemporaryDirectory() as folder, serving(command, place := Path(folder)) as url:
         until(set(), look, url, place)
-        with LiveExport(f"{url}/v1/traces", headers) as listen:
-            run_live(listen, place / "live")
+        run_denied(place / "live")
         push = [sys.executable, "-m", "tachograph", "push", "--endpoint", f"{url}/v1/traces"]
         words = [f"--header={key}={value}" for key, value in headers.items()]
-        subprocess.run([*push, *words], check=True, stdout=subprocess.DEVNULL)
+        for runs in ([], [str(place / "live")]):
+            subprocess.run([*push, *words, *runs], check=True, stdout=subprocess.DEVNULL)
         held = told([*Path("runs").glob("*/*/"), place / "live"])
         shown = until(held["kind"].keys(), look, url, place)
     print(f"{name} shows {len(shown['tokens'])} runs, of them {sum(shown['denied'].values())} as denied")

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .runtime.tools.langchain import from_langchain as from_langchain
     from .runtime.world.people import Answer as Answer
     from .runtime.world.people_in_folder import FolderApproval as FolderApproval
-    from .tracing.live_export import LiveExport as LiveExport
 
 # imported when they are asked for: the command line starts without what it does not need
 _PLACES = {
@@ -60,7 +59,6 @@ _PLACES = {
     **dict.fromkeys(("AnyText", "ReadPath", "Text", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",
     "FolderApproval": "runtime.world.people_in_folder",
-    "LiveExport": "tracing.live_export",
     "AskPerson": "runtime.effects",
     "approve_at_terminal": "cli.approval",
     "WindowLimits": "runtime.log.values",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tachograph.evidence.record import record
-from tachograph.evidence.tasks import load_task
-from tachograph.evidence.verify import verify
-from tachograph.tracing.live_export import LiveExport
 from tests.commands import exit_code
-from tests.project import make_project
 from tests.servers import unused_port
 from tests.smoke.test_traces import attributes_of, read
 
@@ -173,45 +167,3 @@ def test_bad_input_is_one_line(
     more = ["--endpoint", f"http://127.0.0.1:{unused_port()}/"] if words[:1] == ["--header"] else []
     assert exit_code("push", "canonical/v1", *words, *more) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(("name", "steps"), [("canonical/v1", 5), ("tool_rules/calls_used_up", 4)])
-def test_spans_go_out_while_a_run_goes_on(
-    name: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in ("policy", "tools", "tasks", "data"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    monkeypatch.chdir(tmp_path)
-    with receiver(200) as (port, taken):
-        assert exit_code("run", name, "--export", f"http://127.0.0.1:{port}/v1/traces") == 0
-    assert len(taken) == steps + 1  # one request for each step, and one for the root
-    sent = [(span.span_id, span.start_time_unix_nano, span.end_time_unix_nano) for span in spans_in(taken)]
-    held = read(ROOT / "runs" / name / "trace.json")
-    assert sent == [(span.span_id, span.start_time_unix_nano, span.end_time_unix_nano) for span in held]
-    monkeypatch.chdir(ROOT)
-    assert [(span.name, attributes_of(span)) for span in spans_in(taken)] == pushed(name)
-
-
-@pytest.mark.parametrize("status", [404, None])
-def test_a_receiver_that_takes_nothing_changes_no_run(
-    tmp_path: Path, status: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    root = make_project(
-        tmp_path, [{"name": "p", "turns": [[["echo", {"text": "hi"}]], "done"], "expect": {}}]
-    )
-    with receiver(status or 200) as (port, taken):
-        place = f"http://127.0.0.1:{unused_port() if status is None else port}/v1/traces"
-        with LiveExport(place, timeout_s=0.1) as listen:
-            made = record(load_task(root / "tasks/s/p.yaml"), tmp_path / "out", listen)
-    assert made.ended.ending == "final_answer" and verify(tmp_path / "out", "run") == []
-    assert len(taken) == (1 if status else 0)
-    assert sum(place in message for message in caplog.messages) == 1
-
-
-def test_an_address_that_is_none_is_refused_before_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_project(tmp_path / "p", [{"name": "p", "turns": ["done"], "expect": {}}])
-    monkeypatch.chdir(tmp_path / "p")
-    assert exit_code("run", "s/p", "--export", "localhost:4318") == 2
-    assert not Path("runs").exists()

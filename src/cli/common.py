@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,6 @@ from ..fail.errors import InputError
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
-    from ..runtime.log.events import Event
 
 _MOST = 4_000  # characters of a line
 OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -145,12 +142,3 @@ def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[s
             raise not_ended(name)
         found.append((name, folder))
     return found
-
-
-def exporting(endpoint: str | None) -> AbstractContextManager[Callable[[Event], None] | None]:
-    """Return what sends the spans of one run to a receiver; None without one."""
-    if endpoint is None:
-        return nullcontext()
-    from ..tracing.live_export import LiveExport
-
-    return LiveExport(endpoint)

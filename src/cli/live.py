@@ -9,7 +9,7 @@ from typing import Any
 
 from ..evidence.folder import partial_of
 from ..evidence.live_tasks import LiveRun
-from ..evidence.record import Listen, record, resume
+from ..evidence.record import record, resume
 from ..evidence.record_files import head_in
 from ..evidence.show import line_of
 from ..evidence.tasks import Task
@@ -31,7 +31,6 @@ def record_live(
     base_url: str | None,
     options: Iterable[str],
     approve: str | None,
-    listen: Listen | None = None,
 ) -> RunMade:
     """Run a task with a live model and record it; each line of the run is printed as it is written.
 
@@ -42,7 +41,6 @@ def record_live(
         base_url: The address of its service; None for the provider's own.
         options: Settings of its requests as `NAME=VALUE`, the value as JSON, or as text if it is none.
         approve: `ask`, or a folder for questions; None asks nobody.
-        listen: Is told of each line too.
 
     Raises:
         InputError: The model cannot be had, or the task is not for it.
@@ -57,12 +55,7 @@ def record_live(
         except InputError as error:
             raise task.error(f"/llm/fallback/{number}", error.message, error.remedy or "") from None
 
-    def tell(event: Event) -> None:
-        _tell(event)
-        if listen is not None:
-            listen(event)
-
-    return record(LiveRun(task, models, approve=_approve(approve)), folder, tell)
+    return record(LiveRun(task, models, approve=_approve(approve)), folder, _tell)
 
 
 def resume_live(

@@ -21,7 +21,6 @@ from .common import (
     OK,
     SUSPENDED,
     count,
-    exporting,
     names_of,
     project_at,
     say,
@@ -91,7 +90,6 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
-@click.option("--export", metavar="URL", help="Send the spans to an OTLP receiver while the run goes on.")
 def run(
     tasks: tuple[Path, ...],
     llm: str | None,
@@ -99,7 +97,6 @@ def run(
     options: tuple[str, ...],
     approve: str | None,
     again: bool,
-    export: str | None,
 ) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
@@ -123,8 +120,7 @@ def run(
             folder = project.folder(task.folder)
             earlier = None if again else earlier_lines(task, folder)
             try:
-                with exporting(export) as listen:
-                    made = record(task, folder, listen, earlier=earlier)
+                made = record(task, folder, earlier=earlier)
             except ExpectationError as error:  # the other tasks are run all the same
                 failed = True
                 for line in error.lines():
@@ -133,8 +129,7 @@ def run(
         elif tasks:
             from .live import record_live
 
-            with exporting(export) as listen:
-                made = record_live(task, project.folder(task.folder), llm, base_url, options, approve, listen)
+            made = record_live(task, project.folder(task.folder), llm, base_url, options, approve)
         else:
             say(f"{task.folder}: is for live models; record it by name")
             continue

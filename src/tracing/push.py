@@ -51,7 +51,8 @@ def push(
         InputError: The address is none of a receiver.
         NotTaken: The receiver did not take them.
     """
-    check_endpoint(endpoint)
+    if not endpoint.startswith(("http://", "https://")):
+        raise InputError("is no address of a receiver", file=endpoint, remedy="begin it with http://")
     with Session() as session:
         session.hooks["response"] = [_refuse_redirect]
         try:
@@ -63,12 +64,6 @@ def push(
             raise _refused(endpoint, type(error).__name__) from None
     if taken is not SpanExportResult.SUCCESS:
         raise _refused(endpoint, "no success")
-
-
-def check_endpoint(endpoint: str) -> None:
-    """Refuse what can be no address of a receiver. Raises InputError."""
-    if not endpoint.startswith(("http://", "https://")):
-        raise InputError("is no address of a receiver", file=endpoint, remedy="begin it with http://")
 
 
 def _refuse_redirect(response: Response, **_: Any) -> None:

@@ -24,8 +24,7 @@ def for_viewers(spans: Sequence[Span]) -> list[Span]:
     """Return spans with what viewers read; those of `trace.json` stay as they are.
 
     Args:
-        spans: All spans of a run, or those of a step: a denial is told above it as far as they reach. Where a span is
-            above several, it tells of the last.
+        spans: All spans of a run. One that is above several denials tells of the last.
     """
     shown = {span.span_id: structs.replace(span, attributes=dict(span.attributes)) for span in spans}
     for span in shown.values():

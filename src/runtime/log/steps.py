@@ -222,12 +222,11 @@ def all_steps(steps: Iterable[StepView]) -> Iterator[StepView]:
                 yield from all_steps(call.agent.steps)
 
 
-def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
+def steps_of(events: Iterable[Event]) -> list[StepView]:
     """Return the steps of a log, which need not be whole.
 
     Args:
-        events: Its lines, or those of one step with all that its calls started.
-        begun: When the first of them began, in nanoseconds since the beginning of the run.
+        events: Its lines.
 
     Raises:
         LookupError: A line stands at an address that no run has; so does ValueError.
@@ -237,7 +236,7 @@ def steps_of(events: Iterable[Event], begun: int = 0) -> list[StepView]:
     calls: dict[str, CallView] = {}
     attempts: dict[str, AttemptView] = {}
     begins: dict[str, int] = {}  # of the next step of each agent
-    now = begun
+    now = 0
     for event in events:
         name = step_of(event.at)
         if (step := steps.get(name)) is None:
