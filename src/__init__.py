@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .runtime.tools.functions import tool as tool
     from .runtime.tools.langchain import from_langchain as from_langchain
     from .runtime.world.people import Answer as Answer
-    from .runtime.world.people_in_folder import FolderApproval as FolderApproval
 
 # imported when they are asked for: the command line starts without what it does not need
 _PLACES = {
@@ -58,7 +57,6 @@ _PLACES = {
     **dict.fromkeys(("Context", "tool"), "runtime.tools.functions"),
     **dict.fromkeys(("AnyText", "ReadPath", "Text", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",
-    "FolderApproval": "runtime.world.people_in_folder",
     "AskPerson": "runtime.effects",
     "approve_at_terminal": "cli.approval",
     "WindowLimits": "runtime.log.values",

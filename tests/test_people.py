@@ -9,19 +9,17 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tachograph
-from tachograph import Agent, Answer, AskPerson, FolderApproval, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, Answer, AskPerson, LLMInput, LLMOutput, Policy, ToolCall
 from tachograph.cli.approval import approve_at_terminal
 from tachograph.runtime.log.events import Answered, Event, StopAsked, ToolReturned
 from tachograph.runtime.log.values import Call
 from tachograph.runtime.world.real import Real
-from tests.commands import exit_code
 from tests.project import POLICY, make_project, merged
 
 BOUND = 60
@@ -223,58 +221,3 @@ def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
 def test_without_a_terminal_nobody_allows(project: Path) -> None:
     result = agent_of(project, tachograph.approve_at_terminal).run("?")
     assert said_in(result.events).answer == "deny"
-
-
-def ask_in(folder: Path, project: Path, answer: Callable[[Path], None]) -> Answered:
-    """Run an agent that asks in a folder, and answer once the question is there."""
-
-    async def main() -> Answered:
-        agent = agent_of(project, FolderApproval(folder, pause_s=0), timeout_s=BOUND)
-        run = asyncio.create_task(agent.arun("?"))
-        while not [*folder.glob("*.json")]:
-            assert not run.done()
-            await asyncio.sleep(0)
-        answer(next(folder.glob("*.json")))
-        return said_in((await asyncio.wait_for(run, BOUND)).events)
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize("word", ["allow", "deny"])
-def test_a_person_answers_in_a_folder(project: Path, word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def answer(file: Path) -> None:
-        assert exit_code("approve", str(file), f"--{word}", "--by", "lead", "--why", "so") == 0
-        assert 'echo {"text":"a"}' in capsys.readouterr().out
-        assert exit_code("approve", str(file), "--allow") == 2  # once is enough
-
-    said = ask_in(project / "asked", project, answer)
-    assert (said.answer, said.by, said.why) == (word, "lead", "so")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{}", b'"allow"', b'{"decision": "yes"}', b'{"decision": NaN}', b"\xff",
-     b'{"decision":"deny","decision":"allow"}', b'{"decision":"allow","whom":"x"}'],
-)  # fmt: skip
-def test_what_is_no_answer_in_a_folder_allows_nothing(project: Path, content: bytes) -> None:
-    def answer(file: Path) -> None:
-        other = file.with_name("other")
-        other.write_bytes(content)
-        other.rename(file.with_suffix(".answer.json"))
-
-    assert ask_in(project / "asked", project, answer).answer == "silence"
-
-
-def test_what_is_edited_after_it_was_asked_is_not_allowed(project: Path) -> None:
-    def answer(file: Path) -> None:
-        file.write_text(file.read_text().replace('"a"', '"b"'))
-        file.with_suffix(".answer.json").write_text('{"decision":"allow"}')
-
-    assert ask_in(project / "asked", project, answer).answer == "silence"
-
-
-def test_what_is_no_question_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file.json").write_text("{}", encoding="utf-8")
-    assert exit_code("approve", str(tmp_path / "file.json"), "--allow") == 2
-    assert exit_code("approve", str(tmp_path / "none.json"), "--allow") == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["file.json"]

@@ -19,7 +19,6 @@ from ..runtime.log.values import ModelChoice
 from ..runtime.models.providers import model_of
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve
-from ..runtime.world.people_in_folder import FolderApproval
 from .approval import approve_at_terminal
 from .common import say
 
@@ -30,7 +29,7 @@ def record_live(
     llm: str | None,
     base_url: str | None,
     options: Iterable[str],
-    approve: str | None,
+    approve: bool,
 ) -> RunMade:
     """Run a task with a live model and record it; each line of the run is printed as it is written.
 
@@ -40,7 +39,7 @@ def record_live(
         llm: The model as `PROVIDER:MODEL`; None for the only one that the task names.
         base_url: The address of its service; None for the provider's own.
         options: Settings of its requests as `NAME=VALUE`, the value as JSON, or as text if it is none.
-        approve: `ask`, or a folder for questions; None asks nobody.
+        approve: Whether people are asked at the terminal.
 
     Raises:
         InputError: The model cannot be had, or the task is not for it.
@@ -55,11 +54,11 @@ def record_live(
         except InputError as error:
             raise task.error(f"/llm/fallback/{number}", error.message, error.remedy or "") from None
 
-    return record(LiveRun(task, models, approve=_approve(approve)), folder, _tell)
+    return record(LiveRun(task, models, approve=_people(approve)), folder, _tell)
 
 
 def resume_live(
-    task: Task, folder: Path, settled: Mapping[str, Any], base_url: str | None, approve: str | None
+    task: Task, folder: Path, settled: Mapping[str, Any], base_url: str | None, approve: bool
 ) -> RunMade:
     """Go on with a run of a live model; arguments as above. Raises InputError."""
     head = head_in(partial_of(folder))
@@ -72,7 +71,7 @@ def resume_live(
         )
         for number, it in enumerate(choices)
     ]
-    source = LiveRun.of(task, partial_of(folder), models, _approve(approve))
+    source = LiveRun.of(task, partial_of(folder), models, _people(approve))
     return resume(source, folder, settled, _tell)
 
 
@@ -86,12 +85,8 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _approve(word: str | None) -> Approve | None:
-    if word is None:
-        return None
-    if word == "ask":
-        return approve_at_terminal
-    return FolderApproval(word, told=lambda file: say(f"a person is asked: tachograph approve {file}"))
+def _people(are_asked: bool) -> Approve | None:
+    return approve_at_terminal if are_asked else None
 
 
 def _tell(event: Event) -> None:

@@ -88,14 +88,14 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
 )
-@click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
+@click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
 def run(
     tasks: tuple[Path, ...],
     llm: str | None,
     base_url: str | None,
     options: tuple[str, ...],
-    approve: str | None,
+    approve: bool,
     again: bool,
 ) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
@@ -141,14 +141,15 @@ def run(
 
 
 def _say_wider(task: Task) -> None:
-    """Say which policies of profiles allow more than that of the task, which counts for nothing there."""
+    """Say which policies of plans and profiles allow more than that of the task, which counts for nothing there."""
     from ..review.compare import gates, wider
 
-    tools = {tool.name: tool for tool in task.tools} if task.profiles else {}
-    for profile in task.profiles.values():
-        for change in wider(*gates(task.policy, profile.policy, tools), {}):
+    others = [it for it in task.policies if it.version != task.policy.version]
+    tools = {tool.name: tool for tool in task.tools} if others else {}
+    for other in others:
+        for change in wider(*gates(task.policy, other, tools), {}):
             words = f"{change.place}: {change.words}, which {task.policy.file} above it denies"
-            say(f"tachograph: {profile.policy.file} allows {words}", err=True)
+            say(f"tachograph: {other.file} allows {words}", err=True)
 
 
 def _say_recorded(name: str, made: RunMade) -> None:
@@ -269,9 +270,9 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
 @click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
 @click.option("--base-url", metavar="URL", help="The address of the service of its live model.")
-@click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
+@click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 def resume(
-    run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: str | None
+    run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: bool
 ) -> None:
     """Go on with a run whose process ended."""
     from ..evidence.folder import partial_of
@@ -345,26 +346,6 @@ def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None
         spans = for_viewers(spans_of([line.event for line in recorded_log(folder, name)]))
         push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
         say(f"{name.removeprefix('runs/')}: {count(len(spans), 'span')} sent")
-
-
-@commands.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--allow/--deny", "is_allowed", default=None, help="The answer; without it, it is asked for.")
-@click.option("--by", default="", metavar="NAME", help="Who answers.")
-@click.option("--why", default="", metavar="TEXT", help="Why.")
-def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
-    """Answer the question about a call that a run put into a FILE."""
-    from ..runtime.models.types import call_text
-    from ..runtime.world.people import Answer
-    from ..runtime.world.people_in_folder import read_question, write_answer
-
-    question = read_question(file)
-    say(f"{question.call.name} {call_text(question.call)}")
-    say(f"{question.rule}: {question.reason} ({question.place})")
-    if is_allowed is None:
-        is_allowed = click.confirm("Allow this call?", default=False)
-    write_answer(file, Answer("allow" if is_allowed else "deny", by, why))
-    say(f"answered: {'allow' if is_allowed else 'deny'}")
 
 
 commands.add_command(policy)
