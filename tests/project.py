@@ -20,10 +20,11 @@ TOKEN = "ghp_" + "a1B2" * 9
 BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
 PLANTED = (b"someone@mail.test", b"a1B2a1B2a1B2", b"sk-0123456789", b"the text of an exception", b"swallowed")
-# agents that a scenario may start: one that may start others like itself, and one that only reads and gives up soon
+# agents that a scenario may start: one that may start others like itself, one that only reads, and one that plans
 PROFILES: dict[str, dict[str, Any]] = {
     "helper": {"tools": [*TOOLS, *TEAM], "agents": ["helper", "reader"], "instructions": "Help."},
     "reader": {"tools": [*TOOLS], "hooks": ["hooks/words.py"]},
+    "planner": {"tools": [*TOOLS], "plan": {"file": "policy/planning.yaml"}, "hand_over_to": ["reader"]},
 }
 POLICY: dict[str, Any] = {
     "schema": "policy/v1",
@@ -64,6 +65,11 @@ POLICIES = {
         "on_deny": "inform",
     },
     "reader": {"tool_registry": {"allowed": ["echo", "look"]}, "loop_budget": {"max_iterations": 3}},
+    "planner": {
+        "tool_registry": {"allowed": [*TOOLS, "exit_plan", "to_reader"]},
+        "agents": {"max_depth": 1, "max_children": 2},
+    },
+    "planning": {"tool_registry": {"allowed": ["look", "exit_plan"]}, "on_deny": "inform"},
 }
 
 
@@ -81,13 +87,19 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     for name, profile in PROFILES.items():
         about = {"schema": "profile/v1", "description": name, "policy": {"file": f"policy/{name}.yaml"}}
         (root / "profiles" / f"{name}.yaml").write_text(json.dumps(about | profile), encoding="utf-8")
-        policy = json.dumps(merged(POLICY, POLICIES[name]))
+    for name, delta in POLICIES.items():
+        policy = json.dumps(merged(POLICY, delta))
         (root / "policy" / f"{name}.yaml").write_text(policy, encoding="utf-8")
     for scenario in scenarios:
         name = scenario["name"]
         policy, task = merged(POLICY, scenario.get("policy", {})), task_of(scenario)
-        if agents := scenario.get("agents"):
+        if agents := [*scenario.get("agents", []), *(f"to_{it}" for it in scenario.get("hand_over_to", []))]:
             policy["tool_registry"]["allowed"] += [*agents, *TEAM]
+        if "plan" in scenario or {"planner", "to_planner"} & {*agents}:
+            policy["tool_registry"]["allowed"] += ["exit_plan", "to_reader"]
+        if "plan" in scenario:
+            plan = json.dumps(merged(policy, scenario["plan"]))
+            (root / "policy" / f"{name}_plan.yaml").write_text(plan, encoding="utf-8")
         (root / "policy" / f"{name}.yaml").write_text(json.dumps(policy), encoding="utf-8")
         (root / "tasks" / "s" / f"{name}.yaml").write_text(json.dumps(task), encoding="utf-8")
     return root
@@ -126,9 +138,10 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "approvals": scenario.get("approvals", []),
         "hooks": scenario.get("hooks", []),
         "agents": scenario.get("agents", []),
+        **({"plan": {"file": f"policy/{scenario['name']}_plan.yaml"}} if "plan" in scenario else {}),
         **{
             key: scenario[key]
-            for key in ("output_schema", "output_retries", "deadline_s", "window")
+            for key in ("output_schema", "output_retries", "deadline_s", "window", "hand_over_to")
             if key in scenario
         },
         "expected": scenario["expect"],

@@ -15,14 +15,13 @@ from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.strict_json import digest
 from ..runtime.log.values import ModelChoice
 from ..runtime.loop.hooks import HOOKS, Hooks
-from ..runtime.loop.state import RunSpec
+from ..runtime.loop.state import Gates, RunSpec, gates_of
 from ..runtime.mcp.server import PROFILES, profile_names, tool_names
 from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_names, check_prices
-from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.schema.answer_type import AnswerType
-from ..runtime.tools.agents import agent_tool, with_those_below
+from ..runtime.tools.agents import agent_tool
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import load_module
 from ..runtime.tools.project_modules import project_modules
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from .tasks import Task
 
 
-Gates = tuple[Gate, Gate | None]
-"""The gate of an agent, and that of its policy over its tools and those of all agents below."""
 Answering = tuple[Sequence[Model], Sequence[ModelChoice], bool]
 """The models of an agent, their names and options, and whether they are live."""
 
@@ -66,9 +63,21 @@ class AgentFile:
     @property
     def policy(self) -> Policy:
         """Its policy. Raises InputError."""
-        file = self.spec.policy.file
+        return self._policy("policy", self.spec.policy.file)
+
+    @property
+    def plan(self) -> Policy | None:
+        """Its policy until a person has allowed a plan. Raises InputError."""
+        return None if self.spec.plan is None else self._policy("plan", self.spec.plan.file)
+
+    @property
+    def own_policies(self) -> list[Policy]:
+        """Both, where it has both."""
+        return [self.policy] if self.plan is None else [self.policy, self.plan]
+
+    def _policy(self, key: str, file: str) -> Policy:
         if file not in self.shared:
-            self.shared[file] = Policy.load(self.inside("/policy/file", file), name=file)
+            self.shared[file] = Policy.load(self.inside(f"/{key}/file", file), name=file)
         policy: Policy = self.shared[file]
         return policy
 
@@ -96,24 +105,24 @@ class AgentFile:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Path and digest of its file and of its hooks."""
-        files = {self.file: self.digest}
+        """Path and digest of its file, of its hooks and of its policy for a plan."""
+        files = {self.file: self.digest, **dict(self.plan.files if self.plan else ())}
         for _, sources in self._hooks.values():
             files |= sources
         return files
 
     def gates(self, tools: Sequence[Tool]) -> Gates:
         """Return its gate over some tools, and one over these and those of all agents below. Raises InputError."""
-        check_names(self.policy, tool_names(self.root))
-        gate = Gate(self.policy, tools)
-        starts = any(tool.agent is not None for tool in tools)
-        return gate, Gate(self.policy, with_those_below(tools)) if starts else None
+        for policy in self.own_policies:
+            check_names(policy, tool_names(self.root))
+        return gates_of(self.policy, self.plan, tools)
 
     def made_with(self, gates: Gates, answering: Answering, question: str) -> RunSpec:
         """Return what the agent is made with; a live model is told the type of its answer."""
-        gate, gate_below = gates
+        gate, gate_below, plan = gates
         models, choices, is_live = answering
-        check_prices(self.policy, (choice.name for choice in choices))
+        for policy in self.own_policies:
+            check_prices(policy, (choice.name for choice in choices))
         words = [self.spec.instructions] if self.spec.instructions else []
         if self.output is not None and is_live:
             words.append(self.output.instructions())
@@ -128,6 +137,7 @@ class AgentFile:
             output=self.output,
             output_retries=self.spec.output_retries,
             gate_below=gate_below,
+            plan=plan,
             window=self.spec.window,
             ask=models,
         )
@@ -155,7 +165,17 @@ class Profile(AgentFile):
         document = read_document(above.root / label, label, ProfileFile, TaskError)
         super().__init__(above.root, document, above.shared)
         self._team = team
-        self.tool = agent_tool(name, self.spec.description, self)
+        self.name = name
+
+    @cached_property
+    def tool(self) -> Tool:
+        """The tool whose calls start it."""
+        return agent_tool(self.name, self.spec.description, self)
+
+    @cached_property
+    def handing_over(self) -> Tool:
+        """The tool whose calls hand over to it."""
+        return agent_tool(f"to_{self.name}", self.spec.description, self, hands_over=True)
 
     @cached_property
     def tools(self) -> list[Tool]:
@@ -168,4 +188,4 @@ class Profile(AgentFile):
 
     def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with that a call starts, given its place in the run and the arguments."""
-        return self.made_with(self._gates, self._team.models_at(place), arguments["task"])
+        return self.made_with(self._gates, self._team.models_at(place), arguments.get("task", ""))

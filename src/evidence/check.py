@@ -49,7 +49,7 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     uncalled = {tool.name: tool.file for tool in source.tools if tool.file not in inputs}
     moved |= moved_offers(uncalled, record, again.made)
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
-    origin = Origin({name for name, _ in source.policy.files}, {*source.files}, tools)
+    origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
     comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
     found = comparison.differences(is_cut_off=again.cut_off is not None)
     if again.cut_off is not None:

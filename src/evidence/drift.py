@@ -22,8 +22,9 @@ Found = Mapping[str, Sequence[Difference]]
 Mark = Callable[[str], str]
 """What marks text that comes from a run."""
 
-_STORIES: Final = 6  # of one cause
-_FILES: Final = 6
+_LINES: Final = 25  # of all causes; what else has moved comes after them
+_CAUSES: Final = 6
+_FILES: Final = 4
 _NAMES: Final = 4
 _ANNOTATIONS: Final = 10  # the service shows no more
 _PLACE: Final = re.compile(r"(.*?)(?::([0-9]+))?(?::[0-9]+)?", re.DOTALL)
@@ -56,14 +57,14 @@ class Cause(Struct):
             "No recorded input has moved; code of Tachograph, of a package or of an uncalled tool is another"
         )
 
-    def lines(self, mark: Mark = str) -> list[str]:
+    def lines(self, mark: Mark = str, most: int = 6) -> list[str]:
         """Return its stories, two lines for each of the first."""
         bullet, lines = bullet_of(mark), []
-        for story, names in self.stories[:_STORIES]:
+        for story, names in self.stories[:most]:
             lines.append(f"{bullet}{story.kind} {mark(story.at)}: {mark(story.words)}")
             lines.append(f"  {bullet}{some(names, 'run', mark)}")
-        if others := [name for _, names in self.stories[_STORIES:] for name in names]:
-            lines.append(f"{bullet}and otherwise in {some(others, 'run', mark)}")
+        if others := [name for _, names in self.stories[most:] for name in names]:
+            lines[-1] += f", and otherwise {some(others, 'run', mark)}"
         return lines
 
 
@@ -87,7 +88,7 @@ def causes(found: Found) -> list[Cause]:
 
 
 def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list[str]:
-    """Return what to say of runs that have drifted: at most 30 lines for each cause.
+    """Return what to say of runs that have drifted, in at most 25 lines.
 
     Args:
         found: The differences of each run, by its name.
@@ -98,11 +99,11 @@ def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list
     moved: dict[str, str] = {}
     for differences in found.values():
         # that other inputs are read now, or not any more, mostly follows
-        told = {*min(differences, key=_gravity).rests_on}
+        near = {*min(differences, key=_gravity).rests_on}
         moved |= {
             it.at: it.words
             for it in differences
-            if it.kind == "INPUT" and (it.words == CHANGED or it.at in told)
+            if it.kind == "INPUT" and (it.words == CHANGED or it.at in near)
         }
     bullet, paths = bullet_of(mark), sorted(moved)
     lines = [
@@ -110,8 +111,15 @@ def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list
     ]
     if len(moved) > _FILES:
         lines.append(f"{bullet}and {some(paths[_FILES:], 'more input', mark)}")
-    for cause in causes(found):
-        lines += [f"{bullet}{cause.heading(mark)}:", *(f"  {line}" for line in cause.lines(mark))]
+    every = causes(found)
+    others = [name for cause in every[_CAUSES:] for _, names in cause.stories for name in names]
+    left = _LINES - len(lines) - bool(others) - 3 * len(every[:_CAUSES])  # a heading and a story each
+    for cause in every[:_CAUSES]:
+        told = cause.lines(mark, 1 + max(0, left // 2))
+        left += 2 - len(told)
+        lines += [f"{bullet}{cause.heading(mark)}:", *(f"  {line}" for line in told)]
+    if others:
+        lines.append(f"{bullet}and for other reasons {some(others, 'run', mark)}")
     return lines
 
 

@@ -160,7 +160,7 @@ def _call_row(step: StepView, call: CallView, link: Link) -> str:
         return _row(step, text, None, "not reached", mode="")
     without = "none" if call.stopped is None else "stopped"
     if call.told is not None:
-        without = "answered at once"
+        without = "answered at once" if call.handed is None else "handed over"
     if call.agent is not None:
         without = f"an agent ({call.agent.ended.ending if call.agent.ended else 'not ended'})"
     results = ", ".join(attempt.result for attempt in call.attempts)
@@ -218,7 +218,7 @@ def _denials(steps: Sequence[StepView], link: Link) -> list[str]:
         for decided, phase in decisions:
             if decided is not None and decided.decision == "deny":
                 reason = escape_markdown(decided.reason, 400)
-                whose = f" of the agent {decided.above} above" if decided.above else ""
+                whose = f" of the policy {decided.above} above" if decided.above else ""
                 place = f"{link(decided.place)}{whose}"
                 found.append(f"- Step {step.at}, `{decided.rule}` ({phase}): {reason}. Rule: {place}.")
     return found
@@ -346,6 +346,7 @@ def _provenance(head: RunStarted) -> list[str]:
         f"- Run id {escape_markdown(head.run_id)}, seed {head.seed}",
         f"- {head.clock.capitalize()} clock",
         f"- Policy version `{head.policy.version}`, `on_deny: {head.policy.on_deny}`",
+        *([f"- Until a plan is allowed also policy version `{head.plan.version}`"] if head.plan else []),
         f"- Model {_model(model)}, {model.path}",
         *(f"- Fallback {_model(it)}, {it.path}" for it in others),
         "- Every input is listed with its digest in `manifest.json`",

@@ -9,33 +9,7 @@ from typing import Final, NamedTuple
 from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
-from ..runtime.log.events import (
-    AgentEnded,
-    AgentStarted,
-    Answered,
-    Arrived,
-    CallEnded,
-    Closed,
-    CompactAsked,
-    Compacted,
-    Decided,
-    Event,
-    Failed,
-    HookAnswered,
-    ModelReplied,
-    Received,
-    RunEnded,
-    RunStarted,
-    Settled,
-    StepEnded,
-    StopAsked,
-    Stopped,
-    ToolReturned,
-    ToolStarted,
-    TurnEnded,
-    Waited,
-    encode,
-)
+from ..runtime.log import events as log
 from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import model_words, steps_of
 from ..runtime.models.types import call_text
@@ -51,7 +25,7 @@ def shown(folder: Path, name: str) -> list[str]:
     return [line_of(event) for event in events_in(folder, name)]
 
 
-def events_in(folder: Path, name: str) -> list[Event]:
+def events_in(folder: Path, name: str) -> list[log.Event]:
     """Return the events of a run, whether it has ended or not, at least one. Raises RecordError."""
     try:
         lines = read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)
@@ -62,7 +36,7 @@ def events_in(folder: Path, name: str) -> list[Event]:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     if not lines:
         raise RecordError("holds no whole line", file=name, remedy="restore it from git")
-    if not isinstance(lines[0].event, RunStarted):
+    if not isinstance(lines[0].event, log.RunStarted):
         raise RecordError("does not begin with a run", file=name, line=1, remedy="restore it from git")
     return [line.event for line in lines]
 
@@ -86,7 +60,7 @@ def _in_words(lines: Sequence[Line]) -> list[str]:
     return [line_of(line.event, _LONGEST) for line in lines]
 
 
-def line_of(event: Event, most: int = MOST) -> str:
+def line_of(event: log.Event, most: int = MOST) -> str:
     """Return an event as a line: its address, and what it says, cut at a number of characters."""
     return f"{event.at:>10}  {truncate(words(event), most)}"
 
@@ -100,90 +74,99 @@ class Overview(NamedTuple):
     model: str
 
 
-def overview(events: Sequence[Event]) -> Overview:
+def overview(events: Sequence[log.Event]) -> Overview:
     """Return a log, which may be empty, in short. Raises RecordError where its lines make no run."""
     try:
         steps = len(steps_of(events))
     except (LookupError, ValueError):  # whole lines at addresses that no run has
         raise RecordError("the lines make no run", remedy="restore the log from git") from None
     end = events[-1] if events else None
-    ending, mode = (end.ending, end.mode) if isinstance(end, RunEnded) else ("open", "")
-    model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, RunStarted)]
+    ending, mode = (end.ending, end.mode) if isinstance(end, log.RunEnded) else ("open", "")
+    model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, log.RunStarted)]
     return Overview(ending, mode, steps, "".join(model))
 
 
-def words(event: Event) -> str:
+def words(event: log.Event) -> str:
     """Return an event as a sentence."""
     match event:
-        case RunStarted():
-            return f"run {event.run_id} started under {event.policy.file} {event.policy.version}: {event.question}"
-        case AgentStarted():
-            return f"an agent started under {event.policy.file} {event.policy.version}: {event.question}"
-        case Received():
+        case log.RunStarted():
+            return f"run {event.run_id} started under {_policies(event)}: {event.question}"
+        case log.HandedOver():
+            return f"another agent goes on under {_policies(event)}"
+        case log.AgentStarted():
+            return f"an agent started under {_policies(event)}: {event.question}"
+        case log.Received():
             return "; ".join(
                 f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages
             )
-        case Arrived():
+        case log.Arrived():
             return f"somebody said: {event.text}"
-        case CompactAsked():
+        case log.CompactAsked():
             return f"somebody asked for a summary{f': {event.focus}' if event.focus else ''}"
-        case Compacted():
+        case log.Compacted():
             summed = f"{event.messages} messages summed up, " if event.messages else ""
             return f"{summed}{event.results} results left out; the model is shown {event.size} bytes"
-        case Closed():
+        case log.Closed():
             return "nobody says anything more"
-        case TurnEnded():
+        case log.TurnEnded():
             said = event.answer if event.answer is not None else event.mode
             return f"the turn ended: {event.ending}{f', {said}' if said else ''}"
-        case CallEnded():
-            return f"the run answered {encode(event.told).decode()}"
-        case ModelReplied(problem=problem) if problem:
+        case log.CallEnded():
+            return f"the run answered {log.encode(event.told).decode()}"
+        case log.ModelReplied(problem=problem) if problem:
             return f"the reply of {model_words(event)} cannot be used: {problem}"
-        case ModelReplied(answer=str()):
+        case log.ModelReplied(answer=str()):
             return f"{model_words(event)} answered: {event.answer}"
-        case ModelReplied():
+        case log.ModelReplied():
             calls = ", ".join(f"{call.name} {call_text(call)}" for call in event.calls)
             return f"{model_words(event)} proposed {calls or 'nothing'}"
-        case Decided():
-            whose = f", of the agent {event.above} above" if event.above else ""
+        case log.Decided():
+            whose = f", of the policy {event.above} above" if event.above else ""
             return f"{event.decision} by {event.rule}: {event.reason} ({event.place}{whose})"
-        case ToolStarted():
+        case log.ToolStarted():
             return "the tool is about to start"
-        case ToolReturned(result=None):
+        case log.ToolReturned(result=None):
             return (
                 "the result was lost" if not event.size else f"the result of {event.size} bytes was not kept"
             )
-        case ToolReturned():
-            return f"the tool returned {encode(event.result).decode()}"
-        case HookAnswered():
+        case log.ToolReturned():
+            return f"the tool returned {log.encode(event.result).decode()}"
+        case log.HookAnswered():
             return (
-                f"the hook said {encode(event.answer).decode()}" if event.answer else "the hook said nothing"
+                f"the hook said {log.encode(event.answer).decode()}"
+                if event.answer
+                else "the hook said nothing"
             )
-        case Failed():
+        case log.Failed():
             status = f"HTTP {event.status}" if event.status else ""
             which = f"by {model_words(event)}" if event.fallback else ""
             more = " ".join(part for part in (status, event.said, event.place, which) if part)
             return f"failed: {event.error} ({event.kind}) {more}".rstrip()
-        case Waited():
+        case log.Waited():
             return f"waited {event.took // 1_000_000} ms"
-        case Stopped():
+        case log.Stopped():
             return f"stopped: {event.why}"
-        case StopAsked():
+        case log.StopAsked():
             if event.why == "deadline":
                 return "the deadline of the run passed"
             return f"somebody stopped {event.scope or 'the run'}: {event.why}"
-        case Answered():
+        case log.Answered():
             said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered"
             by = ": ".join(part for part in (event.by, event.why) if part)
             return f"{said} ({by})" if by else said
-        case Settled():
+        case log.Settled():
             return f"a person, or the tool's probe, said that it {'happened' if event.happened else 'did not happen'}"
-        case StepEnded():
+        case log.StepEnded():
             return ", ".join(
                 ["the step ended", *filter(None, [event.mode, in_words(event.cost) if event.cost else ""])]
             )
-        case AgentEnded():
+        case log.AgentEnded():
             return f"the agent ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
-        case RunEnded():
+        case log.RunEnded():
             return f"the run ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
     return type(event).__name__
+
+
+def _policies(head: log.RunStarted | log.AgentStarted) -> str:
+    plan = f", and {head.plan.file} until its plan is allowed" if head.plan is not None else ""
+    return f"{head.policy.file} {head.policy.version}{plan}"

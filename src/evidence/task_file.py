@@ -186,7 +186,35 @@ class Expected(Part, frozen=True):
     spans: dict[str, Count] | None = None
 
 
-class TaskFile(Part, frozen=True):
+class AgentPart(Part, frozen=True, kw_only=True):
+    """What tasks and profiles say of an agent.
+
+    Attributes:
+        policy: The policy; of a profile, those of every agent above it hold as well.
+        tools: The tools, by name; those of an MCP server as `SERVER__TOOL`.
+        agents: The profiles that it may start, by name, see `agent_file.py`.
+        hand_over_to: The profiles that may go on in its place, by name.
+        instructions: The system message.
+        hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
+        output_schema: The JSON Schema that the final answer must fit.
+        output_retries: How often the model is asked again for an answer that does not fit.
+        window: How much of what went before the model is shown; all of it unless given.
+        plan: The policy that holds as well until a person has allowed a plan.
+    """
+
+    policy: PolicyPlace
+    tools: list[str] = []
+    agents: list[str] = []
+    hand_over_to: list[str] = []
+    instructions: str = ""
+    hooks: list[str] = []
+    output_schema: dict[str, Any] | None = None
+    output_retries: Count = 2
+    window: WindowLimits | None = None
+    plan: PolicyPlace | None = None
+
+
+class TaskFile(AgentPart, frozen=True, kw_only=True):
     """A task.
 
     Attributes:
@@ -195,39 +223,27 @@ class TaskFile(Part, frozen=True):
         question: What is asked.
         turns: In the place of a question: what is said in a conversation.
         forked: Where the conversation branched off.
-        instructions: The system message.
         seed: Of the jitter of waits.
         clock: When the run begins.
-        policy: The policy.
-        tools: The tools, by name; those of an MCP server as `SERVER__TOOL`.
         mcp: The MCP servers, by name; what they offer is in `mcp.lock`.
-        agents: The profiles that it may start, by name, see `agent_file.py`.
         mounts: Folders of the project, by mount.
         setup: What stands in private mounts when the run begins.
         hosts: Folders that answer for hosts.
         llm: The script, or the live models that it is for.
         approvals: What a person answers.
         faults: What goes wrong.
-        output_schema: The JSON Schema that the final answer must fit.
-        output_retries: How often the model is asked again for an answer that does not fit.
-        window: How much of what went before the model is shown; all of it unless given.
         deadline_s: Seconds after which the run is stopped; 0 for never.
-        hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
         expected: What the run has to come to.
     """
 
     schema: Literal["task/v1"]
     id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+-[a-z0-9_]+$(?!\n)", max_length=100)]
     title: str
-    policy: PolicyPlace
-    tools: list[str]
     llm: Llm
     question: str = ""
     turns: list[Said] = []
     forked: ForkedFrom | None = None
-    instructions: str = ""
     mcp: dict[str, McpPlace] = {}
-    agents: list[str] = []
     seed: Count = 0
     clock: Clock = Clock()
     mounts: dict[str, str] = {}
@@ -235,36 +251,16 @@ class TaskFile(Part, frozen=True):
     hosts: dict[str, HostFolder] = {}
     approvals: list[ScriptedAnswer] = []
     faults: list[FaultSpec] = []
-    hooks: list[str] = []
-    output_schema: dict[str, Any] | None = None
-    output_retries: Count = 2
-    window: WindowLimits | None = None
     deadline_s: Annotated[int, Meta(ge=0, le=604_800)] = 0
     expected: Expected = Expected()
 
 
-class ProfileFile(Part, frozen=True):
+class ProfileFile(AgentPart, frozen=True, kw_only=True):
     """A profile: an agent that a call may start, in `profiles/NAME.yaml`.
 
     Attributes:
         description: What a model reads about it that may start it.
-        policy: Its policy. That of every agent above it holds for it too.
-        tools: Its tools, by name.
-        agents: The profiles that it may start itself.
-        instructions: The system message.
-        hooks: As in a task.
-        output_schema: The JSON Schema that its answer must fit.
-        output_retries: How often its model is asked again for an answer that does not fit.
-        window: As in a task.
     """
 
     schema: Literal["profile/v1"]
     description: Annotated[str, Meta(min_length=1)]
-    policy: PolicyPlace
-    tools: list[str] = []
-    agents: list[str] = []
-    instructions: str = ""
-    hooks: list[str] = []
-    output_schema: dict[str, Any] | None = None
-    output_retries: Count = 2
-    window: WindowLimits | None = None

@@ -24,7 +24,7 @@ from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Arrived, CompactAsked, Entered, Event, RunStarted, StopAsked
 from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
-from ..runtime.loop.state import RunSpec
+from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
 from ..runtime.models.fallback import choice_of
@@ -36,12 +36,12 @@ from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
-from ..runtime.tools.agents import TEAM_NAMES, with_those_below
+from ..runtime.tools.agents import EXIT_PLAN, TEAM_NAMES, with_those_below
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual, run_now
-from .agent_file import AgentFile, Answering, Gates, Profile
+from .agent_file import AgentFile, Answering, Profile
 from .expectations import missed_expectations
 from .task_file import TaskFile
 
@@ -117,17 +117,18 @@ class Task(AgentFile):
         waiting: list[AgentFile] = [self]
         while waiting:
             above = waiting.pop()
-            for n, name in enumerate(above.spec.agents):
-                if name not in found:
-                    found[name] = Profile(name, self, (above, join(["agents", str(n)])))
-                    waiting.append(found[name])
+            for key in ("agents", "hand_over_to"):
+                for n, name in enumerate(getattr(above.spec, key)):
+                    if name not in found:
+                        found[name] = Profile(name, self, (above, join([key, str(n)])))
+                        waiting.append(found[name])
         return found
 
     @cached_property
     def _named(self) -> list[str]:
         """The names of all tools, its own first."""
         files = (self, *self.profiles.values())
-        return [*dict.fromkeys(name for file in files for name in file.spec.tools)]
+        return [*dict.fromkeys(name for file in files for name in _tools_in(file))]
 
     @cached_property
     def loaded(self) -> LoadedTools:
@@ -162,12 +163,14 @@ class Task(AgentFile):
     def tools_of(self, file: AgentFile) -> list[Tool]:
         """Return the tools of one of its agents, with those that start agents. Raises InputError."""
         known = {tool.name: tool for tool in self.loaded.tools}
-        names = [*dict.fromkeys(file.spec.agents)]
-        for n, name in enumerate(names):
-            if name in known:
-                raise file.error(join(["agents", str(n)]), f"{name!r} is a tool too", "rename the profile")
-        own = [known[name] for name in dict.fromkeys(file.spec.tools)]
-        return own + [self.profiles[name].tool for name in names]
+        own = [known[name] for name in dict.fromkeys(_tools_in(file))]
+        agents = [("agents", n, self.profiles[name].tool) for n, name in enumerate(file.spec.agents)]
+        others = enumerate(file.spec.hand_over_to)
+        agents += [("hand_over_to", n, self.profiles[name].handing_over) for n, name in others]
+        for key, n, tool in agents:
+            if tool.name in known:
+                raise file.error(join([key, str(n)]), f"{tool.name!r} is a tool too", "rename the profile")
+        return [*dict.fromkeys(own + [tool for _, _, tool in agents])]
 
     def models_at(self, place: str) -> Answering:
         """Return the models of the agent at a place, their names and options, and whether they are live."""
@@ -180,8 +183,8 @@ class Task(AgentFile):
 
     @property
     def policies(self) -> Sequence[Policy]:
-        """Its policy, and those of the profiles."""
-        return [self.policy, *(profile.policy for profile in self.profiles.values())]
+        """Its policy and that for a plan, and those of the profiles."""
+        return [policy for file in (self, *self.profiles.values()) for policy in file.own_policies]
 
     @property
     def modules(self) -> Mapping[str, Mapping[str, str]]:
@@ -190,7 +193,7 @@ class Task(AgentFile):
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Path and digest of its file and of its hooks, and of the profiles with their policies."""
+        """Path and digest of its file, hooks and policy for a plan, and of the profiles with all their policies."""
         files = {**super().files}
         for profile in self.profiles.values():
             files |= {**profile.files, **dict(profile.policy.files)}
@@ -207,8 +210,8 @@ class Task(AgentFile):
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        for profile in self.profiles.values():
-            check_redaction(self.policy, profile.policy)
+        for policy in self.policies:
+            check_redaction(self.policy, policy)
         spec = self.made_with(self._gates, self.models_at(""), self.spec.question)
         return structs.replace(
             spec,
@@ -322,6 +325,10 @@ class Task(AgentFile):
                 for call in turns[-1]["calls"]
             ]
         return Script(turns, lambda pointer, *words: self.error(f"{where}{pointer}", *words), name)
+
+
+def _tools_in(file: AgentFile) -> list[str]:
+    return [*file.spec.tools, *([EXIT_PLAN] if file.spec.plan is not None else [])]
 
 
 def _place(call: str) -> str:

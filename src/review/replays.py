@@ -72,7 +72,8 @@ def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> Ru
     def changed(spec: RunSpec) -> RunSpec:
         gate = _with_recorded_effects(other(spec.gate), head)
         below = None if spec.gate_below is None else _with_recorded_effects(other(spec.gate_below), head)
-        return structs.replace(spec, gate=gate, gate_below=below, each=changed)
+        plan = None if spec.plan is None else (other(spec.plan[0]), other(spec.plan[1]))
+        return structs.replace(spec, gate=gate, gate_below=below, plan=plan, each=changed)
 
     return changed(spec)
 

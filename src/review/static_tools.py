@@ -40,7 +40,9 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
             found[path.stem] = _tool(path)
     with suppress(InputError):
         found |= accepted_tools(root)
-    found |= {name: agent_tool(name, "", _Unread()) for name in profile_names(root)}
+    for name in profile_names(root):
+        found[name] = agent_tool(name, "", _Unread())
+        found[f"to_{name}"] = agent_tool(f"to_{name}", "", _Unread(), hands_over=True)
     return found | {name: team_tool(name) for name in TEAM_NAMES}
 
 

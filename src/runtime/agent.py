@@ -16,19 +16,18 @@ from .log.events import Event, RunStarted
 from .log.steps import steps_of
 from .log.values import WindowLimits
 from .loop.hooks import HOOKS, Hooks
-from .loop.state import RunSpec
+from .loop.state import RunSpec, gates_of
 from .loop.team import team_tool
 from .mcp.server import McpServer
 from .models.fallback import Fallback, choice_of, models_of
 from .models.types import Model, Piece, clean_text, read_history
 from .policy.consistency import check_mounts, check_prices, check_redaction
-from .policy.gate import Gate
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
 from .run_result import RunOptions, RunResult
 from .schema.answer_type import AnswerType
-from .tools.agents import TEAM_NAMES, agent_tool, with_those_below
+from .tools.agents import EXIT_PLAN, TEAM_NAMES, agent_tool, with_those_below
 from .tools.contract import Tool
 from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
@@ -59,6 +58,8 @@ class Agent:
         output_retries: How often the model is asked again for an answer that does not fit.
         deps: The caller's own object, for tools that take a Context.
         window: How much of what went before the model is shown; all of it unless given.
+        plan: A policy that holds as well until a person has allowed a plan: the agent first only does what both allow,
+            and shows its plan by the tool `exit_plan`. Both list that tool.
 
     Raises:
         InputError: The model cannot be had, or the output type has no JSON Schema.
@@ -82,6 +83,7 @@ class Agent:
         output_retries: int = 2,
         deps: Any = None,
         window: WindowLimits | None = None,
+        plan: Policy | None = None,
     ) -> None:
         check_arguments(llm, tools, policy, hooks)
         self.models, self.policy, self.instructions, self.approve = (
@@ -99,6 +101,7 @@ class Agent:
         self.modules: dict[str, dict[str, str]] = {}
         self._root = Path(root)
         given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
+        given += [EXIT_PLAN] if plan is not None else []
         given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
         given = [team_tool(tool) if tool in TEAM_NAMES else tool for tool in given]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
@@ -115,18 +118,21 @@ class Agent:
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
         self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
+        self._own = [policy] if plan is None else [policy, plan]
         self._below = [it.agent for it in self.all_tools if isinstance(it.agent, Agent)]
         for agent in self._below:
             self._check_below(agent)
             self.modules = agent.modules | self.modules
-        check_prices(policy, (choice_of(model).name for it in (self, *self._below) for model in it.models))
+        for its in self._own:
+            check_prices(its, (choice_of(model).name for it in (self, *self._below) for model in it.models))
+            check_redaction(policy, its)
         # these refuse here, and not at the first run, what cannot decide a call
-        self._gate = Gate(policy, self.tools)
-        self._gate_below = Gate(policy, self.all_tools) if self._below else None
+        self._gates = gates_of(policy, plan, self.tools)
 
     def _check_below(self, agent: Agent) -> None:
         """Refuse an agent that has what is of the whole run, and is another one there."""
-        check_redaction(self.policy, agent.policy)
+        for its in agent._own:
+            check_redaction(self.policy, its)
         for what in ("_mounts", "_hosts", "approve", "_deps"):
             if (its := getattr(agent, what)) and its != getattr(self, what):
                 name = what.removeprefix("_")
@@ -135,10 +141,10 @@ class Agent:
 
     @property
     def policies(self) -> list[Policy]:
-        """Its policy, and those of all agents that it may start."""
-        return [self.policy, *(agent.policy for agent in self._below)]
+        """Its policy and that for a plan, and those of all agents that it may start."""
+        return [policy for agent in (self, *self._below) for policy in agent._own]
 
-    def as_tool(self, name: str, description: str) -> Tool:
+    def as_tool(self, name: str, description: str, *, hands_over: bool = False) -> Tool:
         """Return a tool whose calls start this agent, in the same run and the same record.
 
         It acts under its own policy and under those of all agents above it. Its mounts, hosts, people and `deps` are
@@ -147,28 +153,30 @@ class Agent:
         Args:
             name: The name of the tool.
             description: What a model reads about it.
+            hands_over: Whether the agent goes on in the place of the one that calls, with all that was said.
 
         Raises:
             ToolError: The name is none of a tool.
         """
-        return agent_tool(name, description, self)
+        return agent_tool(name, description, self, hands_over=hands_over)
 
     def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with where a call starts it."""
-        return self._spec(arguments["task"], "")
+        return self._spec(arguments.get("task", ""), "")
 
     def _spec(self, question: str, run_id: str) -> RunSpec:
         return RunSpec(
             run_id,
             question,
-            self._gate,
-            tuple(tool.offer() for tool in self._gate.tools.values()),
+            self._gates.own,
+            tuple(tool.offer() for tool in self._gates.own.tools.values()),
             [choice_of(model) for model in self.models],
             self.instructions,
             hooks=self.hooks,
             output=self._output,
             output_retries=self._output_retries,
-            gate_below=self._gate_below,
+            gate_below=self._gates.below,
+            plan=self._gates.plan,
             window=self._window,
             ask=self.models,
         )

@@ -22,7 +22,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..fail.catalog import BROKEN, Ending
 from ..runtime.log.events import (
@@ -37,6 +37,8 @@ from ..runtime.log.events import (
     RunStarted,
 )
 from ..runtime.log.steps import AttemptView, CallView, StepView, model_at, steps_of
+from ..runtime.log.values import PolicyHead
+from ..runtime.tools.agents import EXIT_PLAN
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3
@@ -104,7 +106,8 @@ class _Trace:
     def __init__(self, head: RunStarted) -> None:
         self.spans: list[Span] = []
         self._run_id, self._began = head.run_id, head.began
-        self._heads: list[Head] = [head]  # of the agent whose steps are added, and before it of those above
+        self._heads: list[Head] = []  # of the agent whose steps are added, and before it of those above
+        self._policies: list[PolicyHead] = []  # which hold for it, its own last
         self._id = hashlib.sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
         self.root = self._span_id("run")
 
@@ -152,10 +155,22 @@ class _Trace:
 
     def add_steps(self, steps: Sequence[StepView], head: Head, parent: str) -> None:
         """Add the steps of an agent below its span."""
-        self._heads.append(head)
+        above, heads = [*self._policies], [*self._heads]
+        self._go_on_as(head)
         for step in steps:
             self._add_step(step, parent)
-        self._heads.pop()
+            for call in step.calls:
+                own = self._heads[-1]
+                if call.handed is not None:
+                    self._go_on_as(call.handed)
+                elif call.told is not None and call.call.name == EXIT_PLAN and own.plan is not None:
+                    self._heads[-1] = structs.replace(own, plan=None)
+                    self._policies.pop()
+        self._policies, self._heads = above, heads
+
+    def _go_on_as(self, head: Head) -> None:
+        self._heads.append(head)
+        self._policies += filter(None, (head.policy, head.plan))
 
     def _add_step(self, step: StepView, parent: str) -> None:
         attributes: dict[str, Value] = {"agent.step_index": step.number, "openinference.span.kind": "CHAIN"}
@@ -218,7 +233,7 @@ class _Trace:
         attributes: dict[str, Value] = {
             "agent.policy.decision": decided.decision,
             "agent.policy.rule_id": decided.rule,
-            "agent.policy.version": self._heads[-1 - decided.above].policy.version,
+            "agent.policy.version": self._policies[-1 - decided.above].version,
             "agent.policy.phase": phase,
             "agent.policy.reason": decided.reason,
             "agent.policy.at": decided.place,

@@ -73,9 +73,6 @@ class Made(Event, frozen=True, kw_only=True):
     """What the loop made of the lines before."""
 
 
-# ---- what the loop makes ---------------------------------------------------------------------------------------------
-
-
 class RunStarted(Made, frozen=True, kw_only=True):
     """The head of a run: all that the model is asked with beside the messages, and how the run is made.
 
@@ -99,6 +96,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
         window: How much of what went before the model is shown; None for all of it.
         session: Whether it is a conversation: the question is empty, and turns come from outside.
         forked: The conversation whose beginning it has, and the number of the last turn of that.
+        plan: The policy that holds as well until a person has allowed a plan; None where none is asked for.
     """
 
     run_id: str
@@ -120,6 +118,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
     window: WindowLimits | None = None
     session: bool = False
     forked: Forked | None = None
+    plan: PolicyHead | None = None
 
 
 class AgentStarted(Made, frozen=True, kw_only=True):
@@ -138,6 +137,11 @@ class AgentStarted(Made, frozen=True, kw_only=True):
     output_retries: int = 0
     fallbacks: list[ModelChoice] = []
     window: WindowLimits | None = None
+    plan: PolicyHead | None = None
+
+
+class HandedOver(AgentStarted, frozen=True, kw_only=True):
+    """The head of an agent that goes on with what was asked of another one, and with all that was said."""
 
 
 class Received(Made, frozen=True, kw_only=True):
@@ -234,9 +238,6 @@ class RunEnded(Ended, frozen=True, kw_only=True):
     sha256: str
 
 
-# ---- what comes from outside -----------------------------------------------------------------------------------------
-
-
 class Arrived(Entered, frozen=True, kw_only=True):
     """Somebody says something to the agent of the run: a turn of a conversation."""
 
@@ -283,9 +284,6 @@ class Settled(Entered, frozen=True, kw_only=True):
     """A person's word on an effect whose outcome was lost when the process ended."""
 
     happened: bool
-
-
-# ---- what the world answers ------------------------------------------------------------------------------------------
 
 
 class ModelReplied(Outcome, frozen=True, kw_only=True):
@@ -375,7 +373,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 
 AnyEvent = (
-    RunStarted | AgentStarted | Received | CallEnded | Decided | ToolStarted | Compacted
+    RunStarted | AgentStarted | HandedOver | Received | CallEnded | Decided | ToolStarted | Compacted
     | StepEnded | TurnEnded | AgentEnded | RunEnded
     | Arrived | CompactAsked | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped

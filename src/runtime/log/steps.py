@@ -17,6 +17,7 @@ from .events import (
     Decided,
     Event,
     Failed,
+    HandedOver,
     HookAnswered,
     ModelReplied,
     Outcome,
@@ -90,6 +91,7 @@ class CallView(msgspec.Struct, gc=False):
         stopped: What stopped it before its first attempt.
         agent: The agent that it started.
         told: What the loop answered at once.
+        handed: The head of the agent that goes on after it.
         objection: The objection to what came of it without an attempt.
     """
 
@@ -105,6 +107,7 @@ class CallView(msgspec.Struct, gc=False):
     stopped: Stopped | None = None
     agent: AgentView | None = None
     told: dict[str, Any] | None = None
+    handed: HandedOver | None = None
     objection: Decided | None = None
 
     @property
@@ -263,6 +266,8 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             step.received = event.messages
         elif type(event) is CallEnded:
             calls[above].told = event.told
+        elif type(event) is HandedOver:
+            calls[above].handed = event
         elif type(event) is Decided:
             view = calls.get(above)
             if above in attempts:

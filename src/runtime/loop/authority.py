@@ -47,6 +47,7 @@ class Authority:
         gate_below: The gate of its policy over its tools and those of all agents that it may start.
         driver: The driver of the run.
         above: The authority of the agent that started it.
+        is_plan: Whether it is of the same agent, and narrows what that may do until a plan is allowed.
 
     Attributes:
         chain: Itself, and those above it.
@@ -54,11 +55,20 @@ class Authority:
         background: How many agents live in the background for this one.
     """
 
-    def __init__(self, gate: Gate, gate_below: Gate, driver: Driver, above: Authority | None = None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        gate_below: Gate,
+        driver: Driver,
+        above: Authority | None = None,
+        *,
+        is_plan: bool = False,
+    ) -> None:
         self.gate, self._gate_below, self._driver = gate, gate_below, driver
         self.chain: list[Authority] = [self, *(above.chain if above is not None else ())]
         self.used: defaultdict[str, int] = defaultdict(int)
         self.background = 0
+        self._depth: int = 0 if above is None else above._depth + (not is_plan)
         self._begun = driver.now
         self._may_ask = 1  # how many agents may ask a model, of itself and those below it
         self._asks = 0  # how many of them do now
@@ -85,7 +95,7 @@ class Authority:
             if explains:
                 times = one._times[tool]
                 lately = len(times) - bisect_right(times, self._driver.now - _MINUTE)
-                here = {"depth": level, "at_once": self.background}
+                here = {"depth": self._depth - one._depth, "at_once": self.background}
                 used = {**used, "calls": len(times), "per_minute": lately, **here}
             gate = one._gate_below if level else one.gate
             verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and not level)
@@ -154,18 +164,13 @@ class Authority:
 
     def begin_turn(self) -> None:
         """Note that a turn of a conversation is over: what is used up of the budgets of one counts anew."""
-        for name in _PER_TURN:
-            self.used[f"turn_{name}"] = 0
+        for one in self.chain:  # those above are of agents that handed the conversation over
+            one.used.update((f"turn_{name}", 0) for name in _PER_TURN)
 
     def may_ask(self, more: int) -> None:
         """Note that so many more agents are at work that may ask a model."""
         for one in self.chain:
             one._may_ask += more
-
-    def begin_in_background(self, more: int) -> None:
-        """Note that so many more agents live in the background."""
-        self.background += more
-        self.may_ask(more)
 
     def reserve(self, model: str) -> Reserved:
         """Set aside what a model may reply with, a fair share where other agents are at work.

@@ -7,7 +7,7 @@
       _invoke             only after an allow
         with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
-        _start_agent        in place of attempts, where the tool is an agent
+        _start_agent        in place of attempts, where the tool is an agent, which may go on in the place of this one
         tool.answer         likewise, where the loop itself answers
         _returned           counts the result
           hooks.after_call    may deny or change it
@@ -53,11 +53,14 @@ from ..log.events import (
 from ..log.values import Call, Fact, Message
 from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
 from ..policy.leaf import Result, Verdict
+from ..tools.agents import EXIT_PLAN
 from . import hooks
 from .attempts import with_retries
-from .authority import Ruling
+from .authority import Authority, Ruling
 from .state import RunSpec, RunState
 
+# what stays as it is where an agent hands over to another one
+_OF_ALL = ("run_id", "seed", "redactor", "question", "history", "deadline_s", "is_session", "forked")
 # rules about the run and not the call: a call that they denied may be proposed again
 _ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "agents", "gate_error")
 
@@ -74,6 +77,7 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     side_by_side = len(calls) > 1 and _may_share(run, calls)
     told: dict[int, _Told] = {}
     waiting: list[int] = []
+    authority = run.authority
     for n, call in enumerate(calls):
         decide = partial(_decide, run, f"c{n}")
         call, decided = await hooks.before_call(run, f"c{n}", call, decide(call), decide)
@@ -89,8 +93,8 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
             told[n] = await _invoke(run, f"c{n}", call)
         else:
             told[n] = _refused(run, call, decided, executed=False)
-        if told[n].found.ending is not None:
-            break
+        if told[n].found.ending is not None or run.authority is not authority:
+            break  # what follows was proposed by an agent that does not go on, or that may do something else now
     if waiting:
         agents = [f"c{n}" for n in waiting if run.gate.tools[calls[n].name].agent is not None]
         at_once = run.authority.at_once() if agents else len(waiting)
@@ -101,7 +105,7 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         run.wait_no_more(agents)
         told.update(zip(waiting, results, strict=True))
     ended: Classification | None = None
-    if run.spec.is_session:  # the conversation goes on, and each call has to have a result
+    if run.spec.is_session or run.authority is not authority:  # each call has to have a result
         told.update({n: _Told(CONTINUE, not_reached()) for n in range(len(calls)) if n not in told})
     for n in sorted(told):
         found, content = told[n].found, told[n].content
@@ -128,6 +132,9 @@ def _decide(run: RunState, key: str, call: Call) -> Decided:
     if rule is not None and ruling.verdict.decision != "deny":
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
+    if ruling.verdict.decision == "allow" and run.is_planning and call.name == EXIT_PLAN:
+        reason = "a person has to allow the plan"
+        ruling = Ruling(Verdict("escalate", Rule.APPROVAL, run.gate.policy.place(""), reason))
     if ruling.verdict.decision == "allow":
         run.count_call(key, call)
     return run.note_decision(key, ruling)
@@ -230,21 +237,28 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
 
 
 async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
-    """Let the agent live that a call starts; what it came to is the result of the call."""
+    """Let the agent live that a call starts; what it came to is the result of the call, unless it is handed over to."""
     tool, place = run.gate.tools[call.name], f"{run.at(key)}/"
     assert tool.agent is not None
     assert call.arguments is not None
     if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
         return _stopped(run, Stopped(at=place, why=why))
-    spec: RunSpec = run.spec.each(tool.agent.start(place, call.arguments))
+    spec: RunSpec = run.spec.each(tool.agent.start(run.place if tool.hands_over else place, call.arguments))
     redactor = run.spec.redactor
     text = redactor.text(spec.instructions)
-    own = {"run_id": run.spec.run_id, "seed": run.spec.seed, "redactor": redactor, "instructions": text}
-    child = RunState(structs.replace(spec, **own), run.driver, run.live, place, run)
+    kept = _OF_ALL if tool.hands_over else ("run_id", "seed", "redactor")
+    spec = structs.replace(spec, **{name: getattr(run.spec, name) for name in kept}, instructions=text)
+    if tool.hands_over:
+        told = {"state": "handed over"}
+        run.note(CallEnded(at=run.at(f"{key}.e"), told=told))
+        run.hand_over(key, spec)
+        return _Told(run.classify(Succeeded(recovered=False)), told)
+    child = RunState(spec, run.driver, run.live, place, run)
     run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
     if call.arguments.get("background") and not hooks.has(run, "after_call"):  # they guard what it answers
-        run.authority.begin_in_background(1)
-        run.children[place] = run.driver.spawn(_in_background(run, child, tool.name))
+        run.authority.may_ask(1)
+        run.authority.background += 1
+        run.children[place] = run.driver.spawn(_in_background(run, child, tool.name, run.authority))
         return await _ended_at_once(run, key, call, {"agent": place[:-1], "state": "at work"})
     run.wait_for([key])
     ended = await _ended(child)
@@ -263,13 +277,14 @@ async def _ended(child: RunState) -> AgentEnded:
     return ended
 
 
-async def _in_background(run: RunState, child: RunState, name: str) -> None:
+async def _in_background(run: RunState, child: RunState, name: str, authority: Authority) -> None:
     """Let an agent live beside the one that started it, which gets its answer as a message."""
     ended = await _ended(child)
-    run.authority.begin_in_background(-1)
+    authority.may_ask(-1)  # as the agent was that started it, which may have handed over
+    run.authority.background -= 1
     del run.children[child.place]
     text = ended.answer if ended.answer is not None else f"I ended without an answer: {ended.ending}"
-    ruling = run.authority.ask(Result(size := len(text.encode())), name)
+    ruling = authority.ask(Result(size := len(text.encode())), name)
     if ruling.verdict.decision != "allow":
         run.note_ruling(f"{child.place[:-1]}.e.d3", ruling)
         text, size = f"My answer was left out: {ruling.verdict.reason}", 0

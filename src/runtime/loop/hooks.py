@@ -160,8 +160,9 @@ def _ended(run: RunState, said: _Said | Stopped) -> Classification | None:
 
 def _asked(run: RunState, event: str) -> list[Hooks]:
     asked: Sequence[Hooks] = run.spec.hooks
-    if run.above is not None and event in ("before_call", "after_call"):  # they guard what is below too
-        asked = [*asked, *_asked(run.above, event)]
+    is_of_call = event in ("before_call", "after_call")
+    if is_of_call and (run.guards or run.above is not None):  # they guard what is below too
+        asked = [*asked, *run.guards, *(() if run.above is None else _asked(run.above, event))]
     return [hooks for hooks in asked if getattr(hooks, event) is not None] if asked else []
 
 

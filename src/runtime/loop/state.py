@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
+from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, Rule, classify
 from ..branches import Branch
 from ..driver import Driver
-from ..log.events import Decided, Event
+from ..log.events import Decided, Event, HandedOver
 from ..log.values import USER, Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
 from ..models.types import Message, Model
 from ..policy.gate import Gate
+from ..policy.policy import Policy
 from ..redaction.redactor import Redactor
 from ..schema.answer_type import AnswerType
+from ..tools.agents import with_those_below
+from ..tools.contract import Tool
 from .authority import Authority, Ruling
 from .window import Window
 
@@ -32,6 +35,8 @@ class RunSpec(Struct, frozen=True):
         models: The model, and its fallbacks.
         gate_below: The gate of the same policy over its tools and those of all agents that it may start; None where it
             may start none.
+        plan: Two such gates of the policy that holds as well until a person has allowed a plan; None where no plan is
+            asked for.
         each: Changes each agent that is started, such as its gate where another policy is tried.
         ask: The functions of the models; none where a record alone answers.
         instructions: The system message.
@@ -64,25 +69,46 @@ class RunSpec(Struct, frozen=True):
     forked: Forked | None = None
     window: WindowLimits | None = None
     gate_below: Gate | None = None
+    plan: tuple[Gate, Gate] | None = None
     each: Callable[[RunSpec], RunSpec] = lambda spec: spec
     ask: Sequence[Model] = ()
 
     def head(self) -> dict[str, Any]:
         """Return what a model is asked with beside the messages, as RunStarted and AgentStarted hold it."""
-        policy, (model, *fallbacks) = self.gate.policy, self.models
-        limits = policy.limits.limits
+        model, *fallbacks = self.models
         return {
             "question": self.question,
             "model": model.name,
             "options": model.options,
             "instructions": self.instructions,
             "tools": list(self.offers),
-            "policy": PolicyHead(policy.file, policy.version, policy.on_deny, limits, policy.hides),
+            "policy": _head_of(self.gate.policy),
+            "plan": None if self.plan is None else _head_of(self.plan[0].policy),
             "output_schema": self.output.schema if self.output else None,
             "output_retries": self.output_retries if self.output else 0,
             "fallbacks": fallbacks,
             "window": self.window,
         }
+
+
+def _head_of(policy: Policy) -> PolicyHead:
+    return PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides)
+
+
+class Gates(NamedTuple):
+    """The gates of an agent; attributes as those of RunSpec."""
+
+    own: Gate
+    below: Gate | None
+    plan: tuple[Gate, Gate] | None
+
+
+def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gates:
+    """Return the gates of an agent, given its policy, that for a plan, and its tools. Raises InputError."""
+    tools = [*tools]
+    every = with_those_below(tools)
+    planning = None if plan is None else (Gate(plan, tools), Gate(plan, every))
+    return Gates(Gate(policy, tools), Gate(policy, every) if every != tools else None, planning)
 
 
 Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]
@@ -111,15 +137,16 @@ class RunState:
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
         changes: How often a hook sent an answer back, and how often the model was told that one does not fit.
+        is_planning: Whether a person has not yet allowed its plan.
+        guards: Hooks of agents that handed over to it: they still guard calls and results.
     """
 
     def __init__(
         self, spec: RunSpec, driver: Driver, live: Live, place: str = "", above: RunState | None = None
     ) -> None:
         self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
-        self.gate = spec.gate
-        authority = None if above is None else above.authority
-        self.authority: Authority = Authority(spec.gate, spec.gate_below or spec.gate, driver, authority)
+        self.guards: Sequence[Any] = ()
+        self._act_under(*self._authority(None if above is None else above.authority))
         self.window = Window()
         self.mailbox = driver.begin_agent(place)
         self.children: dict[str, Branch] = {}
@@ -133,6 +160,34 @@ class RunState:
         self._decisions: defaultdict[str, int] = defaultdict(int)
         self._counted: dict[str, int] = {}
         self._awaited: set[str] = set()
+
+    def _authority(self, above: Authority | None) -> tuple[Authority, bool]:
+        """Return what the agent may do below another authority, and whether it has to plan first."""
+        spec = self.spec
+        own = Authority(spec.gate, spec.gate_below or spec.gate, self.driver, above)
+        if spec.plan is None:
+            return own, False
+        return Authority(*spec.plan, self.driver, own, is_plan=True), True
+
+    def _act_under(self, authority: Authority, is_planning: bool = False, background: int = 0) -> None:
+        self.authority, self.gate, self.is_planning = authority, authority.gate, is_planning
+        authority.background = background  # the same agents are at work for it
+
+    def hand_over(self, key: str, spec: RunSpec) -> None:
+        """Let another agent go on, which acts under the policy of this one too, by a call at a place in the step."""
+        self.guards = [*self.spec.hooks, *self.guards]
+        self.spec, background = spec, self.authority.background
+        self._act_under(*self._authority(self.authority), background)
+        self.note(HandedOver(at=self.at(f"{key}.h"), **spec.head()))
+
+    def leave_plan(self) -> None:
+        """Let the agent act under its own policy from here on, and those above, if it has planned.
+
+        What was refused meanwhile may be proposed again, unless a person refused it.
+        """
+        if self.is_planning:
+            self.refused = {key: rule for key, rule in self.refused.items() if rule == Rule.APPROVAL}
+            self._act_under(self.authority.chain[1], background=self.authority.background)
 
     @property
     def stopped(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..log.addresses import place_of
 from ..log.values import Message
-from ..tools.agents import not_run
+from ..tools.agents import EXIT_PLAN, not_run
 from ..tools.contract import Tool
 from .state import RunState
 
@@ -29,6 +29,11 @@ _SAID: Final[dict[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
         {"agent": _WHICH},
         {"stopped": {"type": "boolean"}},
     ),
+    EXIT_PLAN: (
+        "Show a person your plan. Until somebody has allowed one you can only look around; then carry it out.",
+        {"plan": "What you are going to do, step by step."},
+        {"planning": {"type": "boolean"}},
+    ),
 }
 
 
@@ -39,7 +44,8 @@ def team_tool(name: str) -> Tool:
     properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
     takes = {**_CLOSED, "properties": properties, "required": [*arguments]}
     gives = {**_CLOSED, "properties": results, "required": [*results]}
-    answer = {"send_message": _send_message, "list_agents": _list_agents, "stop_agent": _stop_agent}[name]
+    answers = (_send_message, _list_agents, _stop_agent, _exit_plan)
+    answer = dict(zip(_SAID, answers, strict=True))[name]
     return Tool(name, description, takes, gives, "write", not_run, idempotent=True, answer=answer)
 
 
@@ -60,3 +66,8 @@ def _stop_agent(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
     if is_below:
         run.driver.stop(place, "cancelled")
     return {"stopped": is_below}
+
+
+def _exit_plan(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
+    run.leave_plan()  # a person has allowed it, see `calls.py`
+    return {"planning": False}

@@ -155,9 +155,8 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
 def tool_names(root: Path) -> set[str]:
     """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError."""
     accepted = {_name(server, tool) for server, offered in read_lock(root / LOCK).items() for tool in offered}
-    return (
-        {path.stem for path in (root / "tools").glob("*.py")} | profile_names(root) | accepted | {*TEAM_NAMES}
-    )
+    profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
+    return {path.stem for path in (root / "tools").glob("*.py")} | profiles | accepted | {*TEAM_NAMES}
 
 
 def profile_names(root: Path) -> set[str]:

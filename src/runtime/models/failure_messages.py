@@ -90,7 +90,7 @@ def refused_answer(reason: str) -> Message:
 
 
 def not_reached() -> dict[str, Any]:
-    """Return what the model reads of a call that was not made, since an earlier one ended the turn."""
+    """Return what the model reads of a call that was not made, since the turn ended or another agent goes on."""
     return {"error": "not_reached", "executed": False}
 
 

@@ -10,7 +10,8 @@ from ...fail.errors import ToolError
 from .contract import StartsAgent, Tool
 
 # what the loop itself answers, see `loop/team.py`
-TEAM_NAMES: Final = ("send_message", "list_agents", "stop_agent")
+EXIT_PLAN: Final = "exit_plan"
+TEAM_NAMES: Final = ("send_message", "list_agents", "stop_agent", EXIT_PLAN)
 _INPUT: Final = {
     "type": "object",
     "properties": {
@@ -22,6 +23,11 @@ _INPUT: Final = {
         },
     },
     "required": ["task"],
+    "additionalProperties": False,
+}
+_WHY: Final = {
+    "type": "object",
+    "properties": {"why": {"type": "string", "description": "Why that one goes on."}},
     "additionalProperties": False,
 }
 _OUTPUT: Final = {
@@ -36,20 +42,24 @@ _OUTPUT: Final = {
 }
 
 
-def agent_tool(name: str, description: str, agent: StartsAgent) -> Tool:
+def agent_tool(name: str, description: str, agent: StartsAgent, *, hands_over: bool = False) -> Tool:
     """Return the tool whose calls start an agent; its result is how that ended, and its answer.
 
-    A call with `background` returns at once which agent it is: the address of the call.
+    A call with `background` returns at once which agent it is: the address of the call. With `hands_over` the agent
+    goes on in the place of the one that calls, with all that was said so far.
 
     Args:
         name: As of Tool.
         description: What a model reads about it.
         agent: The agent.
+        hands_over: See above.
 
     Raises:
         ToolError: The name is none of a tool.
     """
-    return Tool(name, description, _INPUT, _OUTPUT, "pure", not_run, idempotent=True, agent=agent)
+    takes, effect = (_WHY, "write") if hands_over else (_INPUT, "pure")  # nothing goes beside a hand-off
+    rest: Any = {"idempotent": True, "agent": agent, "hands_over": hands_over}
+    return Tool(name, description, takes, _OUTPUT, effect, not_run, **rest)
 
 
 def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Tool:
         file: What messages call its file, "" for one made in code.
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
         agent: The agent that a call starts, in the place of a function.
+        hands_over: Whether that agent goes on in the place of the one that calls.
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
     Raises:
@@ -97,6 +98,7 @@ class Tool:
         file: str = "",
         is_foreign: bool = False,
         agent: StartsAgent | None = None,
+        hands_over: bool = False,
         answer: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.file = file or f"tool {name!r}"
@@ -124,7 +126,8 @@ class Tool:
             raise refusal(wrong, self.file)
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
-        self.digest, self.is_foreign, self.agent, self.answer = digest, is_foreign, agent, answer
+        self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
+        self.agent, self.hands_over = agent, hands_over
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
