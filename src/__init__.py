@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .runtime.schema.python_types import Text as Text
     from .runtime.schema.python_types import Url as Url
     from .runtime.schema.python_types import WritePath as WritePath
+    from .runtime.tools.agents import delegate as delegate
     from .runtime.tools.contract import Tool as Tool
     from .runtime.tools.functions import Context as Context
     from .runtime.tools.functions import tool as tool
@@ -54,6 +55,7 @@ _PLACES = {
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",
+    "delegate": "runtime.tools.agents",
     **dict.fromkeys(("Context", "tool"), "runtime.tools.functions"),
     **dict.fromkeys(("AnyText", "ReadPath", "Text", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",

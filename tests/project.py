@@ -94,7 +94,7 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
         name = scenario["name"]
         policy, task = merged(POLICY, scenario.get("policy", {})), task_of(scenario)
         if agents := [*scenario.get("agents", []), *(f"to_{it}" for it in scenario.get("hand_over_to", []))]:
-            policy["tool_registry"]["allowed"] += [*agents, *TEAM]
+            policy["tool_registry"]["allowed"] += [*agents, *TEAM, *scenario.get("tools", [])]
         if "plan" in scenario or {"planner", "to_planner"} & {*agents}:
             policy["tool_registry"]["allowed"] += ["exit_plan", "to_reader"]
         if "plan" in scenario:
@@ -119,7 +119,7 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "instructions": scenario.get("instructions", ""),
         "seed": 7,
         "policy": {"file": f"policy/{scenario['name']}.yaml"},
-        "tools": [*TOOLS, *TEAM] if "agents" in scenario else TOOLS,
+        "tools": [*TOOLS, *(TEAM if "agents" in scenario else ()), *scenario.get("tools", [])],
         "mounts": {"book": "book"},
         "setup": scenario.get("setup", [{"path": "box/a.txt", "text": "in the box"}]),
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},

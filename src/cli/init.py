@@ -14,13 +14,14 @@ _NEXT = """next:
   tachograph explain first/denied   what every rule says, and what would allow a call
   tachograph check                  make the recorded runs again and compare them
   tachograph policy test            ask the policy what its tests expect
-then write your own tool in tools/, name it in policy/agent.yaml and in a task, and `tachograph run` the task"""
+then write your own tool in tools/, name it in policy/agent.yaml and in profiles/keeper.yaml, and `tachograph run` a
+task, or `tachograph run --profile keeper QUESTION --llm PROVIDER:MODEL`"""
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def init(folder: Path) -> None:
-    """Start a project in DIR: a policy, a tool, two tasks with recorded runs, tests of the policy, and CI.
+    """Start a project in DIR: a policy, a tool, an agent, two tasks with recorded runs, tests of the policy, and CI.
 
     DIR is new or empty. Nothing is written outside of it, and no network is needed.
     """

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ..evidence.agent_file import AgentFile, read_profile
 from ..evidence.folder import partial_of
 from ..evidence.live_tasks import LiveRun
+from ..evidence.project import Project
 from ..evidence.record import record, resume
 from ..evidence.record_files import head_in
 from ..evidence.show import line_of
+from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task
-from ..fail.errors import InputError
+from ..fail.errors import InputError, TaskError, did_you_mean
+from ..runtime.formats.documents import TypedDocument, parse_document
 from ..runtime.log.events import Event
 from ..runtime.log.values import ModelChoice
+from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
+from ..runtime.models.providers.model import ProviderModel
+from ..runtime.models.types import Model
 from ..runtime.run import RunMade
-from ..runtime.world.people import Approve
 from .approval import approve_at_terminal
-from .common import say
+from .common import as_yaml, say
 
 
 def record_live(
@@ -44,17 +52,44 @@ def record_live(
     Raises:
         InputError: The model cannot be had, or the task is not for it.
     """
-    if llm is None and len(task.live_models) > 1:
+    if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
-    name = llm or task.live_models[0]
+    name = llm or task.spec.llm.live[0]
     models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
-    for number, other in enumerate(task.spec.llm.fallback):
-        try:
-            models.append(model_of(other))
-        except InputError as error:
-            raise task.error(f"/llm/fallback/{number}", error.message, error.remedy or "") from None
+    models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
+    people = approve_at_terminal if approve else None
+    return record(LiveRun(task, models, _own_models(task), approve=people), folder, _tell)
 
-    return record(LiveRun(task, models, approve=_people(approve)), folder, _tell)
+
+def write_task(project: Project, profile: str, question: str, llm: str | None) -> Path:
+    """Write a task in which a profile is asked a question, and return its file.
+
+    Args:
+        project: The project.
+        profile: The name of the profile.
+        question: The question.
+        llm: The model as `PROVIDER:MODEL`; None for the one that the profile names.
+
+    Raises:
+        InputError: There is no such profile, or it cannot be asked. Then nothing is written.
+    """
+    if profile not in (known := profile_names(project.root)):
+        remedy = did_you_mean(profile, known, "`tachograph profiles` lists them")
+        raise InputError("there is no such profile", file=profile, remedy=remedy)
+    if not (llm := llm or read_profile(project.root, profile).value.model):
+        raise InputError("the profile names no model", file=profile, remedy="give --llm PROVIDER:MODEL")
+    name = re.sub("[^a-z0-9_]", "_", profile.lower())
+    number = next(it for it in count(1) if not (project.root / f"tasks/asked/{name}_{it}.yaml").exists())
+    about: dict[str, Any] = {"schema": "task/v1", "id": f"asked-{name}_{number}", "title": question}
+    about |= {"profile": profile, "question": question, "llm": {"live": [llm]}}
+    text, label = as_yaml(about).encode(), f"tasks/asked/{name}_{number}.yaml"
+    task = Task(
+        project.root, TypedDocument(label, parse_document(text, label, TaskError), TaskFile, TaskError)
+    )
+    LiveRun(task, [model_of(llm)], _own_models(task)).head()
+    (project.root / label).parent.mkdir(parents=True, exist_ok=True)
+    (project.root / label).write_bytes(text)
+    return project.root / label
 
 
 def resume_live(
@@ -71,8 +106,23 @@ def resume_live(
         )
         for number, it in enumerate(choices)
     ]
-    source = LiveRun.of(task, partial_of(folder), models, _people(approve))
+    source = LiveRun.of(
+        task, partial_of(folder), models, _own_models(task), approve_at_terminal if approve else None
+    )
     return resume(source, folder, settled, _tell)
+
+
+def _own_models(task: Task) -> dict[str, Model]:
+    named = {it.spec.model: it for it in task.profiles.values() if it.spec.model}
+    return {model: _named_in(profile, "/model", model) for model, profile in named.items()}
+
+
+def _named_in(file: AgentFile, pointer: str, name: str) -> ProviderModel:
+    """Return the model that a file names at a place. Raises InputError for one that cannot be had."""
+    try:
+        return model_of(name)
+    except InputError as error:
+        raise file.error(pointer, error.message, error.remedy or "") from None
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -83,10 +133,6 @@ def _option(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def _people(are_asked: bool) -> Approve | None:
-    return approve_at_terminal if are_asked else None
 
 
 def _tell(event: Event) -> None:

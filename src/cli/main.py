@@ -31,7 +31,7 @@ from .mcp import mcp
 from .policy import policy
 from .review import review_command
 from .seal import seal, verify
-from .views import ls, page, show, site
+from .views import ls, page, profiles, show, site
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -89,6 +89,7 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
     "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
 )
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
+@click.option("--profile", metavar="NAME", help="Ask this profile; each TASK is a question then.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
 def run(
     tasks: tuple[Path, ...],
@@ -96,18 +97,25 @@ def run(
     base_url: str | None,
     options: tuple[str, ...],
     approve: bool,
+    profile: str | None,
     again: bool,
 ) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
     A TASK is a file, or the name KIND/NAME of one in tasks/. External effects that a recorded run has made are taken
     from its record unless --again is given. A task for live models prints each line of its run; after Ctrl-C
-    `tachograph resume` goes on with it.
+    `tachograph resume` goes on with it. Of a question to a profile a task is written into tasks/asked.
     """
     from ..evidence.record import earlier_lines, record
     from ..evidence.tasks import load_task
 
     project, failed = project_at(tasks[0].parent if tasks else Path()), False
+    if profile is not None:
+        from .live import write_task
+
+        if not tasks:
+            raise InputError("is asked nothing", file=profile, remedy="give a question")
+        tasks = tuple(write_task(project, profile, str(question), llm) for question in tasks)
     for given in tasks or project.task_names():
         task = load_task(project.task_file(Path(given)))
         if task.root != project.root:
@@ -350,5 +358,5 @@ def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None
 
 commands.add_command(policy)
 commands.add_command(init)
-for command in (ls, mcp, page, review_command, seal, show, site, verify):
+for command in (ls, mcp, page, profiles, review_command, seal, show, site, verify):
     commands.add_command(command)

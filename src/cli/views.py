@@ -37,6 +37,20 @@ def ls() -> int:
     return code
 
 
+@click.command()
+def profiles() -> None:
+    """List the profiles of the project: agents that tasks, other agents and `run --profile` start."""
+    from ..evidence.agent_file import read_profile
+    from ..runtime.mcp.server import profile_names
+
+    root = project_at(Path()).root
+    for name in sorted(profile_names(root)):
+        spec = read_profile(root, name).value
+        starts = [*spec.agents, *(f"to_{it}" for it in spec.hand_over_to)]
+        say(f"{name}: {spec.description}")
+        say(f"  {', '.join(filter(None, [spec.policy.file, spec.model, *spec.tools, *starts]))}")
+
+
 def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
     """Return the name of each run and what reads its log; names of those that have not ended end in `.partial`."""
     from ..evidence.folder import partial_of

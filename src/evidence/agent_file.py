@@ -5,6 +5,7 @@ Every path in such a file is relative to the project and stays inside; so are th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +41,7 @@ class AgentFile:
 
     Attributes:
         root: The project.
+        document: The file as it was read.
         file: The path of the file, relative to the project.
         digest: SHA-256 of its data in canonical JSON.
         spec: What it says.
@@ -47,12 +49,12 @@ class AgentFile:
     """
 
     def __init__(self, root: Path, document: TypedDocument[Any], shared: dict[Any, Any]) -> None:
-        self.root, self._document, self.shared = root, document, shared
+        self.root, self.document, self.shared = root, document, shared
         self.file, self.digest, self.spec = document.name, document.digest, document.value
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
         """Return an error at the place of a JSON Pointer into the file."""
-        return self._document.error(pointer, message, remedy)
+        return self.document.error(pointer, message, remedy)
 
     def inside(self, pointer: str, path: str) -> Path:
         """Return a path of the project. Raises TaskError for one that leads out of it."""
@@ -63,7 +65,20 @@ class AgentFile:
     @property
     def policy(self) -> Policy:
         """Its policy. Raises InputError."""
+        if not self.spec.policy.file:
+            raise self.error("", "names no policy", "add policy: {file: policy/NAME.yaml}")
         return self._policy("policy", self.spec.policy.file)
+
+    @property
+    def instructions(self) -> str:
+        """Its instructions, with the values of variables. Raises InputError for one that has none."""
+
+        def value(match: re.Match[str]) -> str:
+            if (name := match[1]) not in self.spec.variables:
+                raise self.error("/instructions", f"there is no variable {name!r}", "add it to variables")
+            return str(self.spec.variables[name])
+
+        return re.sub(r"\{\{ *([A-Za-z0-9_]+) *\}\}", value, self.spec.instructions)
 
     @property
     def plan(self) -> Policy | None:
@@ -123,7 +138,7 @@ class AgentFile:
         models, choices, is_live = answering
         for policy in self.own_policies:
             check_prices(policy, (choice.name for choice in choices))
-        words = [self.spec.instructions] if self.spec.instructions else []
+        words = [self.instructions] if self.instructions else []
         if self.output is not None and is_live:
             words.append(self.output.instructions())
         return RunSpec(
@@ -143,6 +158,12 @@ class AgentFile:
         )
 
 
+def read_profile(root: Path, name: str) -> TypedDocument[ProfileFile]:
+    """Read the file of a profile. Raises TaskError."""
+    label = f"{PROFILES}/{name}.yaml"
+    return read_document(root / label, label, ProfileFile, TaskError)
+
+
 class Profile(AgentFile):
     """A profile, as a task starts it.
 
@@ -150,6 +171,10 @@ class Profile(AgentFile):
         name: Its name.
         team: The task.
         named_by: The file that names it, and where.
+
+    Attributes:
+        tool: The tool whose calls start it.
+        handing_over: The tool whose calls hand over to it.
 
     Raises:
         InputError: There is no such profile, or it is none.
@@ -161,21 +186,10 @@ class Profile(AgentFile):
         if name not in known:
             remedy = f"name one of {', '.join(sorted(known))}" if known else f"write {PROFILES}/{name}.yaml"
             raise above.error(pointer, f"there is no profile {name[:80]!a}", remedy)
-        label = f"{PROFILES}/{name}.yaml"
-        document = read_document(above.root / label, label, ProfileFile, TaskError)
-        super().__init__(above.root, document, above.shared)
+        super().__init__(above.root, read_profile(above.root, name), above.shared)
         self._team = team
-        self.name = name
-
-    @cached_property
-    def tool(self) -> Tool:
-        """The tool whose calls start it."""
-        return agent_tool(self.name, self.spec.description, self)
-
-    @cached_property
-    def handing_over(self) -> Tool:
-        """The tool whose calls hand over to it."""
-        return agent_tool(f"to_{self.name}", self.spec.description, self, hands_over=True)
+        self.tool = agent_tool(name, self.spec.description, self)
+        self.handing_over = agent_tool(f"to_{name}", self.spec.description, self, hands_over=True)
 
     @cached_property
     def tools(self) -> list[Tool]:
@@ -188,4 +202,6 @@ class Profile(AgentFile):
 
     def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with that a call starts, given its place in the run and the arguments."""
-        return self.made_with(self._gates, self._team.models_at(place), arguments.get("task", ""))
+        return self.made_with(
+            self._gates, self._team.models_at(place, self.spec.model), arguments.get("task", "")
+        )

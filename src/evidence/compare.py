@@ -10,23 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ..fail.catalog import Rule
-from ..runtime.log.events import (
-    AgentStarted,
-    Answered,
-    CallEnded,
-    Compacted,
-    Decided,
-    Ended,
-    Event,
-    Failed,
-    HookAnswered,
-    ModelReplied,
-    Received,
-    RunStarted,
-    StepEnded,
-    ToolReturned,
-    encode,
-)
+from ..runtime.log import events as log
 from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call, ToolOffer
 from ..runtime.redaction.redactor import PLACEHOLDER
@@ -97,10 +81,10 @@ class Comparison:
     def __init__(
         self,
         origin: Origin,
-        record: Sequence[Event],
-        made: Sequence[Event],
+        record: Sequence[log.Event],
+        made: Sequence[log.Event],
         moved: Mapping[str, str],
-        shows: Callable[[Event], str | None],
+        shows: Callable[[log.Event], str | None],
     ) -> None:
         self._origin, self._record, self._made, self._moved, self._shows = origin, record, made, moved, shows
         parts = (re.findall(r"[./]?[^./]+", event.at) for event in made)
@@ -121,7 +105,7 @@ class Comparison:
                 found += self._compared(at, was, now)
         return found
 
-    def _compared(self, at: str, old: Event | None, new: Event | None) -> list[Difference]:
+    def _compared(self, at: str, old: log.Event | None, new: log.Event | None) -> list[Difference]:
         if old is None or new is None or type(old) is not type(new):
             kind = self._kind(old, new)
             was, now = (_name(event) if event else "" for event in (old, new))
@@ -135,9 +119,9 @@ class Comparison:
         kind, words = self._kind(old, new), ""
         if shown := [place for place, was, now in leaves if _is_shown(place, was, now)]:
             kind, words = "EXPOSURE", f"a secret stood hidden at {', '.join(shown)}, and does not any more"
-        elif kind == "VERDICT" and isinstance(new, Decided):
+        elif kind == "VERDICT" and isinstance(new, log.Decided):
             words = f"was {_name(old)}, is {_name(new)}: {new.reason} ({new.place})"
-        elif isinstance(old, RunStarted) and isinstance(new, RunStarted):
+        elif isinstance(old, log.RunStarted) and isinstance(new, log.RunStarted):
             if shown := [it for it in old.policy.hides if it not in new.policy.hides]:
                 kind, words = "EXPOSURE", f"the policy does not hide {', '.join(shown)} any more"
             leaves.sort(key=lambda leaf: kind == "ASKED" and leaf[0].split("/")[1] not in _ASKED)
@@ -147,30 +131,32 @@ class Comparison:
             words = f"{place[1:]} was {_short(was, now)}, is {_short(now, was)}{more}"
         return [Difference(kind, at, words, self.rests_on(kind, old, new))]
 
-    def _kind(self, old: Event | None, new: Event | None) -> str:
+    def _kind(self, old: log.Event | None, new: log.Event | None) -> str:
         """Return how grave it is that one line stands in the place of another, or none."""
         event = old or new
         assert event is not None
-        if isinstance(event, Decided):
-            if isinstance(old, Decided) and isinstance(new, Decided):
+        if isinstance(event, log.Decided):
+            if isinstance(old, log.Decided) and isinstance(new, log.Decided):
                 is_other = (old.decision, old.rule) != (new.decision, new.rule)
             else:  # nothing is granted where the run does not come any more
                 is_other = event.at.rpartition(".d")[0] in self._reached
             return "VERDICT" if is_other else "OTHER"
-        if isinstance(event, Answered):
+        if isinstance(event, log.Answered):
             return "VERDICT"
-        if isinstance(event, ToolReturned | Failed | HookAnswered):
+        if isinstance(event, log.ToolReturned | log.Failed | log.HookAnswered):
             return "EFFECT"
-        if isinstance(event, RunStarted | AgentStarted):
+        if isinstance(event, log.RunStarted | log.AgentStarted):
             is_asked = any(getattr(old, field, None) != getattr(new, field, None) for field in _ASKED)
             return "ASKED" if is_asked else "OTHER"
-        if isinstance(old, StepEnded) and isinstance(new, StepEnded) and old.added == new.added:
+        if isinstance(old, log.StepEnded) and isinstance(new, log.StepEnded) and old.added == new.added:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
-        if isinstance(event, ModelReplied | StepEnded | Received | CallEnded | Compacted):
+        if isinstance(event, log.ModelReplied | log.StepEnded | log.Received | log.CallEnded | log.Compacted):
             return "ASKED"
-        return "ENDING" if isinstance(event, Ended) else "OTHER"
+        return "ENDING" if isinstance(event, log.Ended) else "OTHER"
 
-    def rests_on(self, kind: str, old: Event | None = None, new: Event | None = None) -> tuple[str, ...]:
+    def rests_on(
+        self, kind: str, old: log.Event | None = None, new: log.Event | None = None
+    ) -> tuple[str, ...]:
         """Return which of the moved inputs concern a difference; all of them where nothing tells."""
         event = old or new
         match = _CALL.match(event.at) if event else None
@@ -185,11 +171,11 @@ class Comparison:
         if calls[0] != calls[1]:
             pass  # another call: what is said of it and what it does may rest on anything before
         elif kind == "VERDICT":
-            is_of_task = isinstance(event, Answered) or Rule.HOOK in (
+            is_of_task = isinstance(event, log.Answered) or Rule.HOOK in (
                 getattr(it, "rule", "") for it in (old, new)
             )
             near = {*self._origin.task} if is_of_task else policy | own
-        elif kind == "OTHER" and isinstance(event, RunStarted):
+        elif kind == "OTHER" and isinstance(event, log.RunStarted):
             near -= tools - of_named
         elif kind == "EXPOSURE":
             near -= tools - own
@@ -220,13 +206,15 @@ def moved_inputs(recorded: Mapping[str, str], read: Mapping[str, str], *, is_all
     return moved
 
 
-def moved_offers(files: Mapping[str, str], old: Sequence[Event], new: Sequence[Event]) -> dict[str, str]:
+def moved_offers(
+    files: Mapping[str, str], old: Sequence[log.Event], new: Sequence[log.Event]
+) -> dict[str, str]:
     """Return which files of tools hold something else that a model is offered, given two logs; `files` are by tool."""
     was, now = _offers(*old), _offers(*new)
     return {files[name]: CHANGED for name in now if name in files and was.get(name, now[name]) != now[name]}
 
 
-def _offers(*heads: Event | None) -> dict[str, ToolOffer]:
+def _offers(*heads: log.Event | None) -> dict[str, ToolOffer]:
     """Return what models are offered, by the name of the tool; other lines than first ones of agents hold nothing."""
     return {offer.name: offer for head in heads for offer in getattr(head, "tools", ())}
 
@@ -238,22 +226,24 @@ def with_inputs(moved: Mapping[str, str], found: list[Difference]) -> list[Diffe
     return [Difference("INPUT", path, words) for path, words in moved.items()] + found
 
 
-def _changed_offers(old: Event | None, new: Event | None) -> set[str]:
+def _changed_offers(old: log.Event | None, new: log.Event | None) -> set[str]:
     """Return the tools that the model of an agent is offered otherwise, given two first lines of it."""
     was, now = _offers(old), _offers(new)
     return {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
 
 
-def _calls_of(events: Sequence[Event]) -> dict[str, Call]:
+def _calls_of(events: Sequence[log.Event]) -> dict[str, Call]:
     return {call.at: call.call for step in all_steps(steps_of(events)) for call in step.calls}
 
 
-def _name(event: Event) -> str:
+def _name(event: log.Event) -> str:
     """Return what a line is called, without any text of models and tools."""
-    if isinstance(event, Decided):
+    if isinstance(event, log.Decided):
         return f"{event.decision} by {event.rule}"
     return (
-        f"failed ({event.error})" if isinstance(event, Failed) else str(msgspec.to_builtins(event)["event"])
+        f"failed ({event.error})"
+        if isinstance(event, log.Failed)
+        else str(msgspec.to_builtins(event)["event"])
     )
 
 
@@ -276,13 +266,13 @@ def _key(n: int, item: Any) -> str:
 
 def _is_shown(place: str, old: Any, new: Any) -> bool:
     """Return whether a placeholder has gone from where it stood, and something stands there."""
-    hidden, left = (len(PLACEHOLDER.findall(encode(value).decode())) for value in (old, new))
+    hidden, left = (len(PLACEHOLDER.findall(log.encode(value).decode())) for value in (old, new))
     return hidden > left if new is not None else PLACEHOLDER.search(place) is not None
 
 
 def _short(value: Any, other: Any) -> str:
     """Return a value as JSON, cut around the place where it begins to differ from another."""
-    text, beside = (encode(it).decode() for it in (value, other))
+    text, beside = (log.encode(it).decode() for it in (value, other))
     if len(text) <= _MOST:
         return text
     same = next((n for n, pair in enumerate(zip(text, beside, strict=False)) if pair[0] != pair[1]), 0)

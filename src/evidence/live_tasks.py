@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,104 +12,111 @@ from ..fail.errors import RecordError
 from ..runtime.agent import live_redactor, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.io.workspace import Workspace
-from ..runtime.log.events import Event, RunEnded, RunStarted
-from ..runtime.log.values import ModelChoice
+from ..runtime.log.events import AgentStarted, Event, RunEnded, RunStarted
+from ..runtime.log.values import ModelChoice, ModelName
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.fallback import choice_of
-from ..runtime.models.types import LLMInput, LLMOutput
-from ..runtime.policy.policy import Policy
+from ..runtime.models.types import LLMInput, LLMOutput, Model
 from ..runtime.run import head_of
-from ..runtime.tools.contract import Tool
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
+from .agent_file import Answering
 from .folder import read_key
-from .record_files import head_in
+from .record_files import head_in, lines_in
 from .tasks import Task
 
 T = TypeVar("T")
 
 
-def _nobody(asked: LLMInput) -> LLMOutput:
-    raise AssertionError("the record answers for the model")
+class _Recorded:
+    """Stands for a model for which the record answers."""
+
+    def __init__(self, choice: ModelChoice) -> None:
+        self.name, self.options = choice.name, choice.options
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        raise AssertionError("the record answers for the model")
 
 
-class LiveRun:
+class LiveRun(Task):
     """A run of a task by a live model: what RunSource asks for.
 
     Args:
         task: The task.
-        models: The model and its fallbacks, with attributes `name` and `options`; for a run that is made again,
-            anything.
+        models: The model and its fallbacks, with attributes `name` and `options`.
+        own_models: The models of profiles that name one, by that name.
         head: The first line that was recorded; None for a new run.
         approve: Asks a person about a call.
         key: What placeholders of secrets are made with; a new one unless given.
     """
 
-    is_scripted, is_offline = False, True
-    code: Mapping[str, Mapping[str, str]] = {}
+    key: bytes
 
     def __init__(
         self,
         task: Task,
         models: Sequence[Any],
+        own_models: Mapping[str, Model],
         head: RunStarted | None = None,
         approve: Approve | None = None,
         key: bytes | None = None,
     ) -> None:
-        self._task, self._approve = task, approve
-        choices = [choice_of(model) for model in models]
-        if head is not None:
-            choices = [ModelChoice(head.model, head.options), *head.fallbacks]
-        task.live = [*models, *[_nobody] * (len(choices) - len(models))], choices
+        super().__init__(task.root, task.document)
+        self._models, self._own_models, self._approve = models, own_models, approve
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
-        self._began = wall_ns() if head is None else head.began
+        self.began = wall_ns() if head is None else head.began
         self.key = random_key() if key is None else key
-        known, *fallback = (f"{it.name.provider}:{it.name.name}" for it in choices)
-        if known not in task.live_models:
-            remedy = f"name one of {', '.join(task.live_models)}, or add it"
+        known, *fallback = (f"{it.name.provider}:{it.name.name}" for it in map(choice_of, models))
+        if known not in task.spec.llm.live:
+            remedy = f"name one of {', '.join(task.spec.llm.live)}, or add it"
             raise task.error("/llm/live", f"the task is not for the model {known}", remedy)
         if fallback != task.spec.llm.fallback:
             what = f"the run has other fallbacks: {', '.join(fallback) or 'none'}"
             raise task.error("/llm", what, "name them, or record the run anew")
-        self.policy: Policy = task.policy
-        self.policies: Sequence[Policy] = task.policies
-        self.tools: list[Tool] = task.tools
-        self.files: Mapping[str, str] = task.files
-        self.modules: Mapping[str, Mapping[str, str]] = task.modules
-        self.rejected: Path = task.rejected
 
     @classmethod
     def of(
-        cls, task: Task, folder: Path, models: Sequence[Any] = (_nobody,), approve: Approve | None = None
+        cls,
+        task: Task,
+        folder: Path,
+        models: Sequence[Any] = (),
+        own_models: Mapping[str, Model] | None = None,
+        approve: Approve | None = None,
     ) -> LiveRun:
-        """Return the run that a folder holds. Raises RecordError where it holds none of a live model."""
+        """Return the run that a folder holds, for which the record answers unless models are given.
+
+        Raises:
+            RecordError: It holds none of a live model.
+        """
         head = head_in(folder)
         if head.model.path != "live":
             remedy = f"record it anew: tachograph run {task.folder}"
             raise RecordError(
                 "the task is for live models, and the run is none", file=str(folder), remedy=remedy
             )
-        return cls(task, models, head, approve, read_key(folder))
+        if not models:
+            models = [_Recorded(it) for it in (ModelChoice(head.model, head.options), *head.fallbacks)]
+            heads = [event for event in lines_in(folder) if isinstance(event, AgentStarted)]
+            choices = [ModelChoice(it.model, it.options) for it in heads]
+            own_models = {f"{it.name.provider}:{it.name.name}": _Recorded(it) for it in choices}
+        return cls(task, models, own_models or {}, head, approve, read_key(folder))
+
+    def models_at(self, place: str, model: str = "") -> Answering:
+        """Return the models of the agent at a place, which may have one of its own."""
+        nobody = _Recorded(ModelChoice(ModelName(*model.partition(":")[::2])))
+        models = [self._own_models.get(model, nobody)] if model else self._models
+        return models, [choice_of(it) for it in models], True
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
         redactor = live_redactor(self.policy, self.key)
-        return structs.replace(self._task.run_spec(), run_id=self._run_id, redactor=redactor)
+        return structs.replace(super().run_spec(), run_id=self._run_id, redactor=redactor)
 
     def head(self) -> RunStarted:
         """Return its first line."""
-        task = self._task.file
-        return head_of(self.run_spec(), task=task, clock="system", began=self._began)
+        return head_of(self.run_spec(), task=self.file, clock="system", began=self.began)
 
-    def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
-        """Return what its tools may touch."""
-        return self._task.workspace(on_read, private)
-
-    def set_up(self, workspace: Workspace) -> None:
-        """Put what the task says into the private mounts of an open workspace."""
-        self._task.set_up(workspace)
-
-    def world(self, workspace: Workspace) -> Real:
+    def world(self, workspace: Workspace) -> Real:  # type: ignore[override]
         """Return the real world."""
         return Real(workspace, leaves=True, approve=self._approve)
 
@@ -120,6 +127,6 @@ class LiveRun:
     def missed(self, events: Sequence[Event]) -> list[str]:
         """Return how it misses what the task expects, one line each; unless it says otherwise, an answer."""
         end = events[-1]
-        if self._task.spec.expected.ending is None and isinstance(end, RunEnded) and end.answer is None:
-            return [f"ending: expected final_answer, found {end.ending}", *self._task.missed(events)]
-        return self._task.missed(events)
+        if self.spec.expected.ending is None and isinstance(end, RunEnded) and end.answer is None:
+            return [f"ending: expected final_answer, found {end.ending}", *super().missed(events)]
+        return super().missed(events)

@@ -98,12 +98,12 @@ class Project:
             RecordError: The task is for live models, and the run is none of one.
         """
         task = self.task_of(name)
-        task.share(self._loaded)
-        if task.is_scripted:
-            return task
-        from .live_tasks import LiveRun  # needs an event loop
+        if not task.is_scripted:
+            from .live_tasks import LiveRun  # needs an event loop
 
-        return LiveRun.of(task, where_it_lies(self.folder(name)))
+            task = LiveRun.of(task, where_it_lies(self.folder(name)))
+        task.share(self._loaded)
+        return task
 
     def is_from_code(self, name: str) -> bool:
         """Return whether a recorded run has no task, since an agent in code made it."""

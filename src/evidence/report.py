@@ -15,19 +15,8 @@ from typing import Final
 from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
 from ..runtime.formats.escape import code_span, escape_markdown, truncate
 from ..runtime.formats.strict_json import canonical
+from ..runtime.log import events as log
 from ..runtime.log.addresses import place_of
-from ..runtime.log.events import (
-    Decided,
-    Event,
-    Failed,
-    ModelReplied,
-    Received,
-    RunEnded,
-    RunStarted,
-    Stopped,
-    ToolReturned,
-    TurnEnded,
-)
 from ..runtime.log.steps import AttemptView, CallView, StepView, all_steps, model_words, steps_of
 from ..runtime.log.values import USER, Message, ModelName
 from ..runtime.models.types import call_text
@@ -58,11 +47,11 @@ def _to_file(place: str) -> str:
     return f"[{_as_code(place)}](../../../{file})"
 
 
-def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> str:
+def report(events: Sequence[log.Event], steps: Sequence[StepView] | None = None) -> str:
     """Return the report of a whole log; its steps may be given where they are known already."""
     head, end = events[0], events[-1]
-    assert isinstance(head, RunStarted)
-    assert isinstance(end, RunEnded)
+    assert isinstance(head, log.RunStarted)
+    assert isinstance(end, log.RunEnded)
     steps = steps_of(events) if steps is None else steps
     link = _to_file if head.task else _as_code
     every = [*all_steps(steps)]
@@ -91,22 +80,22 @@ def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> 
     return "\n".join(parts) + "\n"
 
 
-def _asked(title: str, text: str, end: RunEnded | TurnEnded) -> list[str]:
+def _asked(title: str, text: str, end: log.RunEnded | log.TurnEnded) -> list[str]:
     """Return what somebody said, and the answer."""
-    what = "the run ended" if isinstance(end, RunEnded) else f"the turn ended as `{end.ending}`,"
+    what = "the run ended" if isinstance(end, log.RunEnded) else f"the turn ended as `{end.ending}`,"
     answer = [f"None: {what} without one."] if end.answer is None else _quote(end.answer)
     return [f"## {title}", "", *_quote(text), "", "## Answer", "", *answer, ""]
 
 
-def _turns(events: Sequence[Event]) -> list[str]:
+def _turns(events: Sequence[log.Event]) -> list[str]:
     """Return the turns of a conversation; what was said while one went on belongs to it."""
     parts: list[str] = []
     said: list[str] = []
     number = 0
     for event in events:
-        if isinstance(event, Received) and not place_of(event.at):
+        if isinstance(event, log.Received) and not place_of(event.at):
             said += [it.text for it in event.messages if it.sender == USER]
-        elif isinstance(event, TurnEnded):
+        elif isinstance(event, log.TurnEnded):
             number += 1
             parts += _asked(f"Turn {number}", "\n".join(said), event)
             said = []
@@ -179,7 +168,7 @@ def _said(call: CallView) -> str:
     return f"a person said {answer.answer}" + (f" ({who})" if who else "")
 
 
-def _mode_of(step: StepView, call: CallView, verdict: Decided | None) -> str:
+def _mode_of(step: StepView, call: CallView, verdict: log.Decided | None) -> str:
     """Return the failure mode of a call; calls of its step that went well have none of it."""
     if verdict is not None and verdict.decision == "deny":
         return step.mode if step.mode == _MODES_OF_DENIALS.get(verdict.rule) else ""
@@ -191,7 +180,7 @@ def _mode_of(step: StepView, call: CallView, verdict: Decided | None) -> str:
 def _row(
     step: StepView,
     text: str,
-    decided: Decided | None,
+    decided: log.Decided | None,
     attempts: str,
     *,
     mode: str | None = None,
@@ -232,12 +221,12 @@ def _failures(step: StepView) -> list[str]:
 
 def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str:
     outcome = attempt.outcome
-    if type(outcome) is ModelReplied and outcome.problem:
+    if type(outcome) is log.ModelReplied and outcome.problem:
         what = escape_markdown(outcome.problem, 200)
-    elif type(outcome) is Failed:
+    elif type(outcome) is log.Failed:
         place = f" at {code_span(outcome.place, 200)}" if outcome.place else ""
         what = f"{escape_markdown(outcome.error, 100)} ({outcome.kind}){place}"
-    elif type(outcome) is Stopped:
+    elif type(outcome) is log.Stopped:
         what = f"{outcome.why}, and nobody knows what it did"
     else:
         return ""
@@ -245,11 +234,11 @@ def _failure(step: StepView, call: CallView | None, attempt: AttemptView) -> str
     return f"- Step {step.at}, {who}, attempt {attempt.number}: {what}."
 
 
-def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int | str, int | str]]:
+def budgets(head: log.RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int | str, int | str]]:
     """Return the name of each budget, how much of it was used, and how much the policy allows."""
     every = [*all_steps(steps)]
     asked = [attempt.outcome for step in every for attempt in (*step.summaries, *step.asked)]
-    replies = [outcome for outcome in asked if isinstance(outcome, ModelReplied)]
+    replies = [outcome for outcome in asked if isinstance(outcome, log.ModelReplied)]
     outcomes = [attempt.outcome for step in every for call in step.calls for attempt in call.attempts]
     calls = [call for step in every for call in step.calls if call.decided is not None]
     used = {
@@ -257,7 +246,7 @@ def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int 
         "max_tokens": sum(reply.usage.input_tokens + reply.usage.output_tokens for reply in replies),
         "max_tool_calls": sum(call.is_allowed for call in calls),
         "max_result_bytes": sum(
-            out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None
+            out.size for out in outcomes if isinstance(out, log.ToolReturned) and out.result is not None
         )
         + sum(len(canonical(result)) for call in calls if (result := call.result) is not None)
         + sum(len(it.text.encode()) for step in every for it in step.received if it.is_answer),
@@ -273,7 +262,7 @@ def budgets(head: RunStarted, steps: Sequence[StepView]) -> list[tuple[str, int 
     ]
 
 
-def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
+def _budgets(head: log.RunStarted, steps: Sequence[StepView]) -> list[str]:
     rows = [f"| {name} | {used} | {allowed} |" for name, used, allowed in budgets(head, steps)]
     return ["## Budgets", "", "| budget | used | allowed |", "|---|---:|---:|", *rows, ""]
 
@@ -331,7 +320,7 @@ def _word(name: str) -> str:
 # ---- the rest --------------------------------------------------------------------------------------------------------
 
 
-def _provenance(head: RunStarted) -> list[str]:
+def _provenance(head: log.RunStarted) -> list[str]:
     model, *others = head.model, *(it.name for it in head.fallbacks)
     if not head.task:
         again = "The run was made from code, without a task file."

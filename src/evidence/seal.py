@@ -1,4 +1,4 @@
-"""The seal of a project: `SHA256SUMS` over its runs, policies, tasks and tools, signed with `ssh-keygen -Y`.
+"""The seal of a project: `SHA256SUMS` over its runs, policies, profiles, tasks and tools, signed with `ssh-keygen -Y`.
 
 `sha256sum -c` reads the sums, and who may sign stands in a file such as the `allowed_signers` of git. Documents and
 hooks are not among the files: the manifests of the runs hold their digests, and `check` compares them.
@@ -20,7 +20,7 @@ from ..runtime.formats.strict_json import digest
 from .record_files import MOST_BYTES
 
 SUMS: Final = "SHA256SUMS"
-_SEALED: Final = ("mcp.lock", "policy", "runs", "tasks", "tools")
+_SEALED: Final = ("mcp.lock", "policy", "profiles", "runs", "tasks", "tools")
 _NAMESPACE: Final = "-ntachograph"  # a signature of anything else, such as a commit, is none of a seal
 _PATIENCE_S: Final = 60
 

@@ -17,17 +17,7 @@ from ..runtime.agent import Agent
 from ..runtime.clock import random_hex
 from ..runtime.driver import Word
 from ..runtime.formats.durable_write import write_durably
-from ..runtime.log.events import (
-    Arrived,
-    Closed,
-    CompactAsked,
-    Entered,
-    Event,
-    RunStarted,
-    StopAsked,
-    TurnEnded,
-    encode,
-)
+from ..runtime.log import events as log
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import clean_text
@@ -124,14 +114,14 @@ class Session:
         self.world = world
         self._has_begun.set()
 
-    def _note(self, event: Event) -> None:
-        if isinstance(event, Arrived):
+    def _note(self, event: log.Event) -> None:
+        if isinstance(event, log.Arrived):
             self._is_idle.clear()
-        elif isinstance(event, TurnEnded):
+        elif isinstance(event, log.TurnEnded):
             self.turns.append(Turn(len(self.turns) + 1, event.ending, event.answer, event.mode))
             self._is_idle.set()
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: log.Event) -> None:
         self._note(event)
         if self._listen is not None:
             self._listen(event)
@@ -142,7 +132,7 @@ class Session:
         Raises:
             InputError: The conversation has ended, or is not open; or the text is none.
         """
-        arrived = Arrived(at="", text=_whole(text))
+        arrived = log.Arrived(at="", text=_whole(text))
         async with self._asking:
             await self._until(self._is_idle)
             number = len(self.turns)
@@ -154,18 +144,18 @@ class Session:
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
         said = _whole(text)
-        self._enter(StopAsked(at="", scope=THIS_STEP, why="interrupted"))
+        self._enter(log.StopAsked(at="", scope=THIS_STEP, why="interrupted"))
         return await self.ask(said) if said else None
 
     def compact(self, focus: str = "") -> None:
         """Ask for a summary of what went before, which the model makes before it is asked anything else."""
-        self._enter(CompactAsked(at="", focus=_whole(focus)))
+        self._enter(log.CompactAsked(at="", focus=_whole(focus)))
 
     async def close(self) -> RunResult:
         """End the conversation when it is idle, unless it has ended, and put the four files of its record in place."""
         if self._run is None or not self._run.done():
             await self._until(self._is_idle)
-            self._enter(Closed(at=""))
+            self._enter(log.Closed(at=""))
         assert self._run is not None
         return self._agent.result_of(await self._run)
 
@@ -180,11 +170,11 @@ class Session:
         """
         origin = where_it_lies(self._path)
         events = lines_in(origin)
-        ends = [number for number, event in enumerate(events, 1) if isinstance(event, TurnEnded)]
+        ends = [number for number, event in enumerate(events, 1) if isinstance(event, log.TurnEnded)]
         if not 1 <= turn <= len(ends):
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
         head = events[0]
-        assert isinstance(head, RunStarted)
+        assert isinstance(head, log.RunStarted)
         other = Session(self._agent, path, listen=self._listen, **self._options)
         partial = open_folder(other._path)
         forked = structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
@@ -194,11 +184,11 @@ class Session:
                 shutil.copy2(origin / name, partial / name)
         if (origin / MOUNTS).is_dir():
             shutil.copytree(origin / MOUNTS, partial / MOUNTS)
-        lines = [writer.line(encode(event)) for event in (forked, *events[1 : ends[turn - 1]])]
+        lines = [writer.line(log.encode(event)) for event in (forked, *events[1 : ends[turn - 1]])]
         write_durably(partial / STATE, b"".join(lines))
         return other
 
-    def _enter(self, event: Entered) -> None:
+    def _enter(self, event: log.Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
             raise InputError("the conversation is not open, or has ended", remedy="open a Session")
         self.world.enter(event)

@@ -11,7 +11,7 @@ _UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)"
 Place = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class Part(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of all parts of a task."""
 
 
@@ -200,9 +200,13 @@ class AgentPart(Part, frozen=True, kw_only=True):
         output_retries: How often the model is asked again for an answer that does not fit.
         window: How much of what went before the model is shown; all of it unless given.
         plan: The policy that holds as well until a person has allowed a plan.
+        variables: What stands for `{{NAME}}` in the instructions.
+        mcp: The MCP servers, by name; what they offer is in `mcp.lock`. These and what follows are those of the run.
+        mounts: Folders of the project, by mount.
+        hosts: Folders that answer for hosts.
     """
 
-    policy: PolicyPlace
+    policy: PolicyPlace = PolicyPlace("")
     tools: list[str] = []
     agents: list[str] = []
     hand_over_to: list[str] = []
@@ -212,6 +216,10 @@ class AgentPart(Part, frozen=True, kw_only=True):
     output_retries: Count = 2
     window: WindowLimits | None = None
     plan: PolicyPlace | None = None
+    variables: dict[str, str] = {}
+    mcp: dict[str, McpPlace] = {}
+    mounts: dict[str, str] = {}
+    hosts: dict[str, HostFolder] = {}
 
 
 class TaskFile(AgentPart, frozen=True, kw_only=True):
@@ -220,15 +228,13 @@ class TaskFile(AgentPart, frozen=True, kw_only=True):
     Attributes:
         id: `KIND-NAME`.
         title: What it is about.
+        profile: The profile that says all of its agent; `variables` beside it count in the place of those there.
         question: What is asked.
         turns: In the place of a question: what is said in a conversation.
         forked: Where the conversation branched off.
         seed: Of the jitter of waits.
         clock: When the run begins.
-        mcp: The MCP servers, by name; what they offer is in `mcp.lock`.
-        mounts: Folders of the project, by mount.
         setup: What stands in private mounts when the run begins.
-        hosts: Folders that answer for hosts.
         llm: The script, or the live models that it is for.
         approvals: What a person answers.
         faults: What goes wrong.
@@ -240,15 +246,13 @@ class TaskFile(AgentPart, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+-[a-z0-9_]+$(?!\n)", max_length=100)]
     title: str
     llm: Llm
+    profile: str = ""
     question: str = ""
     turns: list[Said] = []
     forked: ForkedFrom | None = None
-    mcp: dict[str, McpPlace] = {}
     seed: Count = 0
     clock: Clock = Clock()
-    mounts: dict[str, str] = {}
     setup: list[Setup] = []
-    hosts: dict[str, HostFolder] = {}
     approvals: list[ScriptedAnswer] = []
     faults: list[FaultSpec] = []
     deadline_s: Annotated[int, Meta(ge=0, le=604_800)] = 0
@@ -260,7 +264,9 @@ class ProfileFile(AgentPart, frozen=True, kw_only=True):
 
     Attributes:
         description: What a model reads about it that may start it.
+        model: The live model that it is for, as `PROVIDER:MODEL`; that of the run unless given.
     """
 
     schema: Literal["profile/v1"]
     description: Annotated[str, Meta(min_length=1)]
+    model: str = ""

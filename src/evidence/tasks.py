@@ -23,27 +23,26 @@ from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Arrived, CompactAsked, Entered, Event, RunStarted, StopAsked
-from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
+from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
-from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_mounts, check_redaction
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
-from ..runtime.tools.agents import EXIT_PLAN, TEAM_NAMES, with_those_below
+from ..runtime.tools.agents import DELEGATE, EXIT_PLAN, TEAM_NAMES, delegate, with_those_below
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual, run_now
 from .agent_file import AgentFile, Answering, Profile
 from .expectations import missed_expectations
-from .task_file import TaskFile
+from .task_file import AgentPart, TaskFile
 
 T = TypeVar("T")
 
@@ -52,7 +51,6 @@ class Task(AgentFile):
     """A task, read from its file.
 
     Attributes:
-        live: Of a live model that answers: the models, and their names and options; None for a script.
         is_scripted: Whether a script answers for the model.
         is_offline: As of RunSource: folders answer for all hosts.
         code: As of RunSource: it has no functions in code.
@@ -62,12 +60,14 @@ class Task(AgentFile):
 
     is_offline = True
     code: Mapping[str, Mapping[str, str]] = {}
-    key = None
-    live: tuple[Sequence[Model], Sequence[ModelChoice]] | None = None
+    key: bytes | None = None
+    _profile: Profile | None = None
     spec: TaskFile
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
         super().__init__(root, document, {})
+        if self.spec.profile:
+            self._take_profile()
         self._scripts: dict[str, list[Script]] = {}  # by the place of an agent
         began = _nanoseconds(self.spec.clock.start)
         if began is None:
@@ -93,17 +93,28 @@ class Task(AgentFile):
         for key in ("approvals", "faults", "turns"):
             if not self.is_scripted and getattr(self.spec, key):
                 raise self.error(f"/{key}", "a task for live models cannot have it", "remove it")
-        self.models_at("")  # refuses a script that is none
+        if self.is_scripted:
+            self.models_at("")  # refuses a script that is none
+
+    def _take_profile(self) -> None:
+        """Take all that concerns the agent of the run from a profile."""
+        names = AgentPart.__struct_fields__
+        for name in names:
+            if name != "variables" and getattr(self.spec, name) != getattr(AgentPart(), name):
+                raise self.error(
+                    join([name]), "stands beside a profile", "say it there, or leave out profile"
+                )
+        self._profile = Profile(self.spec.profile, self, (self, "/profile"))
+        its = {name: getattr(self._profile.spec, name) for name in names}
+        its["variables"] = its["variables"] | self.spec.variables
+        self._profile.spec = structs.replace(self._profile.spec, variables=its["variables"])
+        _ = self._profile.instructions  # refused here, where its file is named
+        self.spec = structs.replace(self.spec, **its)
 
     @property
     def run_id(self) -> str:
         """`KIND-NAME-sSEED`, without the policy: a policy edit changes the run, not its name."""
         return f"{self.spec.id}-s{self.spec.seed}"
-
-    @property
-    def live_models(self) -> list[str]:
-        """The live models that it is for, each as `PROVIDER:MODEL`."""
-        return self.spec.llm.live
 
     @property
     def folder(self) -> str:
@@ -158,13 +169,23 @@ class Task(AgentFile):
     @property
     def tools(self) -> list[Tool]:
         """Its tools, and those of all agents that may be started below it. Raises InputError."""
-        return with_those_below(self.tools_of(self))
+        return with_those_below(self.own_tools)
+
+    @cached_property
+    def own_tools(self) -> list[Tool]:
+        """Those of the agent of its run. Raises InputError."""
+        return self.tools_of(self)
 
     def tools_of(self, file: AgentFile) -> list[Tool]:
         """Return the tools of one of its agents, with those that start agents. Raises InputError."""
         known = {tool.name: tool for tool in self.loaded.tools}
         own = [known[name] for name in dict.fromkeys(_tools_in(file))]
-        agents = [("agents", n, self.profiles[name].tool) for n, name in enumerate(file.spec.agents)]
+        started = [self.profiles[name].tool for name in file.spec.agents]
+        if DELEGATE in file.spec.tools:
+            if not started:
+                raise file.error("/tools", f"{DELEGATE} has no agents to start", "name profiles under agents")
+            started = [delegate(started)]
+        agents = [("agents", n, tool) for n, tool in enumerate(started)]
         others = enumerate(file.spec.hand_over_to)
         agents += [("hand_over_to", n, self.profiles[name].handing_over) for n, name in others]
         for key, n, tool in agents:
@@ -172,10 +193,11 @@ class Task(AgentFile):
                 raise file.error(join([key, str(n)]), f"{tool.name!r} is a tool too", "rename the profile")
         return [*dict.fromkeys(own + [tool for _, _, tool in agents])]
 
-    def models_at(self, place: str) -> Answering:
-        """Return the models of the agent at a place, their names and options, and whether they are live."""
-        if self.live is not None:
-            return *self.live, True
+    def models_at(self, place: str, model: str = "") -> Answering:
+        """Return the models of the agent at a place, their names and options, and whether they are live.
+
+        A script answers also for a profile that names a model.
+        """
         if place not in self._scripts:
             self._scripts[place] = [self._script(it, place) for it in ("script", *self.spec.llm.fallback)]
         scripts = self._scripts[place]
@@ -194,7 +216,7 @@ class Task(AgentFile):
     @property
     def files(self) -> Mapping[str, str]:
         """Path and digest of its file, hooks and policy for a plan, and of the profiles with all their policies."""
-        files = {**super().files}
+        files = {**super().files, **({} if self._profile is None else self._profile.files)}
         for profile in self.profiles.values():
             files |= {**profile.files, **dict(profile.policy.files)}
         return files
@@ -235,7 +257,7 @@ class Task(AgentFile):
 
     @cached_property
     def _gates(self) -> Gates:
-        return self.gates(self.tools_of(self))
+        return self.gates(self.own_tools)
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch; `on_read` is told path and SHA-256 of each document that is read."""
@@ -315,20 +337,13 @@ class Task(AgentFile):
         said = stub.turns if stub is not None else []
         if place and stub is not None:
             said, where = stub.agents.get(place[:-1], []), join(["llm", "stub", "agents", place[:-1]])
-        turns: list[dict[str, Any]] = []
-        for turn in said:
-            turns.append(
-                {key: value for key, value in msgspec.to_builtins(turn).items() if value is not None}
-            )
-            turns[-1]["calls"] = [
-                {key: value for key, value in call.items() if value is not None}
-                for call in turns[-1]["calls"]
-            ]
+        turns = [msgspec.to_builtins(turn) for turn in said]
         return Script(turns, lambda pointer, *words: self.error(f"{where}{pointer}", *words), name)
 
 
 def _tools_in(file: AgentFile) -> list[str]:
-    return [*file.spec.tools, *([EXIT_PLAN] if file.spec.plan is not None else [])]
+    own = [name for name in file.spec.tools if name != DELEGATE]
+    return own if file.spec.plan is None else [*own, EXIT_PLAN]
 
 
 def _place(call: str) -> str:

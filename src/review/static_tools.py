@@ -14,7 +14,7 @@ from ..fail.errors import InputError
 from ..runtime.formats.documents import MAX_BYTES, read_plain
 from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import accepted_tools, profile_names
-from ..runtime.tools.agents import TEAM_NAMES, agent_tool
+from ..runtime.tools.agents import TEAM_NAMES, agent_tool, delegate
 from ..runtime.tools.contract import Tool
 
 _LONGEST: Final = 256  # characters of a text that may be named often
@@ -40,8 +40,9 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
             found[path.stem] = _tool(path)
     with suppress(InputError):
         found |= accepted_tools(root)
+    agents = [agent_tool(name, "", _Unread()) for name in profile_names(root)]
+    found |= {tool.name: tool for tool in (*agents, *([delegate(agents)] if agents else []))}
     for name in profile_names(root):
-        found[name] = agent_tool(name, "", _Unread())
         found[f"to_{name}"] = agent_tool(f"to_{name}", "", _Unread(), hands_over=True)
     return found | {name: team_tool(name) for name in TEAM_NAMES}
 

@@ -86,12 +86,8 @@ class Agent:
         plan: Policy | None = None,
     ) -> None:
         check_arguments(llm, tools, policy, hooks)
-        self.models, self.policy, self.instructions, self.approve = (
-            models_of(llm),
-            policy,
-            instructions,
-            approve,
-        )
+        self.models, self.policy, self.approve = models_of(llm), policy, approve
+        self.instructions = instructions
         self._output = None if output_type is None else AnswerType(output_type)
         self._output_retries, self._deps, self._window = output_retries, deps, window
         if self._output is not None:

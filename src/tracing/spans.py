@@ -25,17 +25,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.log.events import (
-    AgentStarted,
-    Decided,
-    Ended,
-    Event,
-    Failed,
-    ModelReplied,
-    Outcome,
-    RunEnded,
-    RunStarted,
-)
+from ..runtime.log import events as log
 from ..runtime.log.steps import AttemptView, CallView, StepView, model_at, steps_of
 from ..runtime.log.values import PolicyHead
 from ..runtime.tools.agents import EXIT_PLAN
@@ -49,7 +39,7 @@ _TOKEN_PARTS: Final = {
 }
 
 Value = str | int | tuple[str, ...]
-Head = RunStarted | AgentStarted
+Head = log.RunStarted | log.AgentStarted
 
 
 class Span(Struct, gc=False):
@@ -66,7 +56,7 @@ class Span(Struct, gc=False):
     error_type: str = ""
 
 
-def spans_of(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> list[Span]:
+def spans_of(events: Sequence[log.Event], steps: Sequence[StepView] | None = None) -> list[Span]:
     """Return the spans of a whole log: the steps in order, each before its parts, and the root last.
 
     Args:
@@ -74,8 +64,8 @@ def spans_of(events: Sequence[Event], steps: Sequence[StepView] | None = None) -
         steps: Its steps, where they are known already.
     """
     head, end = events[0], events[-1]
-    assert isinstance(head, RunStarted)
-    assert isinstance(end, RunEnded)
+    assert isinstance(head, log.RunStarted)
+    assert isinstance(end, log.RunEnded)
     trace = _Trace(head)
     steps = steps_of(events) if steps is None else steps
     trace.add_steps(steps, head, trace.root)
@@ -95,15 +85,15 @@ def _stretch(spans: list[Span]) -> None:
             parent.end_ns = span.end_ns
 
 
-def _error_of(outcome: Outcome, invalid: str) -> str:
+def _error_of(outcome: log.Outcome, invalid: str) -> str:
     """Return the class of an exception, or a word for a result or reply of no usable shape."""
-    return outcome.error if isinstance(outcome, Failed) and outcome.kind != "invalid" else invalid
+    return outcome.error if isinstance(outcome, log.Failed) and outcome.kind != "invalid" else invalid
 
 
 class _Trace:
     """The spans of one log under way."""
 
-    def __init__(self, head: RunStarted) -> None:
+    def __init__(self, head: log.RunStarted) -> None:
         self.spans: list[Span] = []
         self._run_id, self._began = head.run_id, head.began
         self._heads: list[Head] = []  # of the agent whose steps are added, and before it of those above
@@ -135,7 +125,7 @@ class _Trace:
         return own
 
     def add_agent(
-        self, at: str, parent: str, name: str, head: Head, end: Ended | None, times: tuple[int, int]
+        self, at: str, parent: str, name: str, head: Head, end: log.Ended | None, times: tuple[int, int]
     ) -> str:
         """Add the span of an agent, of the run itself or of one that a call started. Returns its id."""
         attributes: dict[str, Value] = {
@@ -184,7 +174,7 @@ class _Trace:
         for key, asked in (("s", step.summaries), ("m", step.asked)):
             if asked:
                 last = asked[-1].outcome
-                self._add_model(step, own, key, asked, last if isinstance(last, ModelReplied) else None)
+                self._add_model(step, own, key, asked, last if isinstance(last, log.ModelReplied) else None)
         for call in step.calls:
             for decided, time in call.earlier:
                 self._add_decision(decided, own, "proposal", time, call)
@@ -197,7 +187,7 @@ class _Trace:
                 self._add_call(call, own)
 
     def _add_model(
-        self, step: StepView, parent: str, key: str, asked: list[AttemptView], reply: ModelReplied | None
+        self, step: StepView, parent: str, key: str, asked: list[AttemptView], reply: log.ModelReplied | None
     ) -> None:
         model = model_at(self._heads[-1], reply.fallback if reply is not None else 0)
         attributes: dict[str, Value] = {
@@ -228,7 +218,7 @@ class _Trace:
                 self._add_attempt(attempt, own)
 
     def _add_decision(
-        self, decided: Decided, parent: str, phase: str, time: int, call: CallView | None = None
+        self, decided: log.Decided, parent: str, phase: str, time: int, call: CallView | None = None
     ) -> None:
         attributes: dict[str, Value] = {
             "agent.policy.decision": decided.decision,

@@ -83,6 +83,40 @@ def test_a_fallback_replies_in_a_live_run(
     assert "fallback" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
+    project: Path,
+    serve: Any,
+    language: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, more in (
+        ("planner", {"agents": ["reader"], "plan": None}),
+        ("reader", {"model": LANGUAGES[0].name}),
+    ):
+        file = project / f"profiles/{name}.yaml"
+        data = json.loads(file.read_text()) | more | {"hand_over_to": [], "hooks": []}
+        file.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
+    policy = project / "policy/planner.yaml"
+    policy.write_text(policy.read_text().replace('"to_reader"', '"reader"'))
+    own = LANGUAGES[0]
+    call = whole(language, language.call(0, "reader", '{"task": "read"}'), stop="tool_calls")
+    replies = [call, whole(own, own.said("alpha")), whole(language, language.said("it says alpha"))]
+    service = serve(*map(answer, replies))
+    for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(variable, service.url)
+    asked = ("run", "--profile", "planner", "--llm", language.name)
+    assert exit_code(*asked, "What does it say?") == 0, capsys.readouterr()
+    assert (project / "tasks/asked/planner_1.yaml").is_file() and len(service.requests) == 3
+    for command in ("check", "verify", "replay", "explain"):
+        assert exit_code(command, "asked/planner_1") == 0, capsys.readouterr()
+    assert len(service.requests) == 3
+    log = (project / "runs/asked/planner_1/state.jsonl").read_text().splitlines()
+    (head,) = [line for line in log if '"event":"agent_started"' in line]
+    assert '"question":"read"' in head and f'"name":"{own.name.partition(":")[2]}"' in head
+
+
 BAD = [
     (("run", "s/live"), "choose one by --llm"),
     (("run", "s/live", "--llm", "openai:other"), "openai:other"),

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ...fail.errors import InputError, ToolError
 from ..formats.documents import read_plain
 from ..formats.strict_json import canonical, digest
-from ..tools.agents import TEAM_NAMES
+from ..tools.agents import DELEGATE, TEAM_NAMES
 from ..tools.contract import Tool, without_marks
 
 LOCK: Final = "mcp.lock"
@@ -156,7 +156,9 @@ def tool_names(root: Path) -> set[str]:
     """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError."""
     accepted = {_name(server, tool) for server, offered in read_lock(root / LOCK).items() for tool in offered}
     profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
-    return {path.stem for path in (root / "tools").glob("*.py")} | profiles | accepted | {*TEAM_NAMES}
+    return (
+        {path.stem for path in (root / "tools").glob("*.py")} | profiles | accepted | {*TEAM_NAMES, DELEGATE}
+    )
 
 
 def profile_names(root: Path) -> set[str]:

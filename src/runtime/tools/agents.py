@@ -6,13 +6,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ...fail.errors import ToolError
 from .contract import StartsAgent, Tool
 
 # what the loop itself answers, see `loop/team.py`
 EXIT_PLAN: Final = "exit_plan"
+DELEGATE: Final = "delegate"
 TEAM_NAMES: Final = ("send_message", "list_agents", "stop_agent", EXIT_PLAN)
-_INPUT: Final = {
+_INPUT: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "task": {"type": "string", "minLength": 1, "description": "What it is to do."},
@@ -30,6 +33,7 @@ _WHY: Final = {
     "properties": {"why": {"type": "string", "description": "Why that one goes on."}},
     "additionalProperties": False,
 }
+_TOLD: Final = {"description": "What it is about, in a few words.", "prompt": "What it is to do."}
 _OUTPUT: Final = {
     "type": "object",
     "properties": {
@@ -60,6 +64,45 @@ def agent_tool(name: str, description: str, agent: StartsAgent, *, hands_over: b
     takes, effect = (_WHY, "write") if hands_over else (_INPUT, "pure")  # nothing goes beside a hand-off
     rest: Any = {"idempotent": True, "agent": agent, "hands_over": hands_over}
     return Tool(name, description, takes, _OUTPUT, effect, not_run, **rest)
+
+
+def delegate(tools: Iterable[Tool]) -> Tool:
+    """Return one tool in the place of several that start agents: the model names the type of agent that it wants.
+
+    Args:
+        tools: The tools; their names are the types.
+
+    Raises:
+        ToolError: There is none, or one of them starts no agent.
+    """
+    types = _Types({tool.name: tool for tool in tools})
+    if not types.by_name or any(it.agent is None or it.hands_over for it in types.tools):
+        raise ToolError(f"{DELEGATE} is for tools that start agents", remedy="give it one, or name a profile")
+    said = {name: {"type": "string", "minLength": 1, "description": text} for name, text in _TOLD.items()}
+    about = "\n".join(f"{tool.name}: {tool.description}" for tool in types.tools)
+    asked = {
+        **said,
+        "type": {"enum": [*types.by_name], "description": about},
+        "background": _INPUT["properties"]["background"],
+    }
+    takes = {**_INPUT, "properties": asked, "required": [*_TOLD, "type"]}
+    what = "Have another agent do a part of the work, which knows nothing of what was said so far."
+    return Tool(DELEGATE, what, takes, _OUTPUT, "pure", not_run, idempotent=True, agent=types)
+
+
+class _Types(Struct, frozen=True):
+    """Agents by the names of the tools that start them."""
+
+    by_name: dict[str, Tool]
+
+    @property
+    def tools(self) -> list[Tool]:
+        return [*self.by_name.values()]
+
+    def start(self, place: str, arguments: dict[str, Any]) -> Any:
+        agent = self.by_name[arguments["type"]].agent
+        assert agent is not None
+        return agent.start(place, {"task": arguments["prompt"]})
 
 
 def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:

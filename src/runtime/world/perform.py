@@ -29,7 +29,7 @@ from ..formats import strict_json
 from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
-from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned
+from ..log.events import Failed, HookAnswered, ModelReplied, Outcome, ToolReturned, Waited
 from ..log.values import Call, Fact, Withheld
 from ..models.types import LLMOutput, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
@@ -103,6 +103,17 @@ class Performer:
 
     async def close(self) -> None:
         """End what is still under way."""
+
+    async def perform(self, pending: Pending) -> Outcome:
+        """Perform an effect to its end; of Wait, nothing is left to do."""
+        effect = pending.effect
+        if type(effect) is AskModel:
+            return await self.ask_model(pending, effect)
+        if type(effect) is Invoke:
+            return await self.invoke(pending, effect)
+        if type(effect) is AskHook:
+            return await self.ask_hook(pending, effect)
+        return Waited(at=pending.at)
 
     async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
         """Ask the model once."""

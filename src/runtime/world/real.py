@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 from ...fail.errors import asks_to_end
 from ..branches import Pending
 from ..clock import monotonic_ns
-from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
+from ..effects import AskPerson, Wait
 from ..io.workspace import Workspace
-from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped, Waited
+from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped
 from ..log.journal import Journal
 from .people import Approve, answered
 from .perform import Fault, Performer, class_of
@@ -105,15 +105,9 @@ class Real(Performer):
         effect = pending.effect
         if isinstance(effect, AskPerson):
             return await self._ask_person(pending, effect)
-        if isinstance(effect, AskModel):
-            return await self.ask_model(pending, effect)
-        if isinstance(effect, Invoke):
-            return await self.invoke(pending, effect)
-        if isinstance(effect, AskHook):
-            return await self.ask_hook(pending, effect)
-        assert isinstance(effect, Wait)
-        await asyncio.sleep(effect.ns / 1e9)
-        return Waited(at=pending.at)
+        if isinstance(effect, Wait):
+            await asyncio.sleep(effect.ns / 1e9)
+        return await super().perform(pending)
 
     async def _ask_person(self, pending: Pending, effect: AskPerson) -> Answered:
         if self._approve is None:

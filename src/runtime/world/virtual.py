@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from ..branches import Pending
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
-from ..log.events import Answered, Closed, Entered, Outcome, StopAsked, Stopped, Waited
+from ..log.events import Answered, Closed, Entered, Outcome, StopAsked, Stopped
 from ..log.journal import Journal
 from ..models.types import LLMOutput
 from .perform import NO_FAULT, Fault, Performer
@@ -92,17 +92,6 @@ class Virtual(Performer):
         except RuntimeError:
             return asyncio.run(awaited())
         return await result
-
-    async def perform(self, pending: Pending) -> Outcome:
-        """Perform an effect to its end."""
-        effect = pending.effect
-        if type(effect) is AskModel:
-            return await self.ask_model(pending, effect)
-        if type(effect) is Invoke:
-            return await self.invoke(pending, effect)
-        if type(effect) is AskHook:
-            return await self.ask_hook(pending, effect)
-        return Waited(at=pending.at)
 
     def answer(self, pending: Pending) -> Answered:
         """Return the answer of a person to the question at an address; silence where the script holds none."""

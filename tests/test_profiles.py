@@ -1,0 +1,267 @@
+"""Profiles as the agent of a run, `delegate`, hand-offs and plans in code, each through the public door."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tachograph
+from tachograph import Agent, Answer, LLMInput, LLMOutput, Policy, Session, ToolCall
+from tachograph.evidence.check import check
+from tachograph.evidence.manifest import read_manifest
+from tachograph.evidence.record import record
+from tachograph.evidence.tasks import load_task
+from tachograph.fail.errors import InputError, ToolError
+from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
+from tests.commands import exit_code
+from tests.project import POLICY, make_project, merged
+
+LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
+PROFILE: dict[str, Any] = {
+    "schema": "profile/v1", "description": "Looks.", "policy": {"file": "policy/reader.yaml"}, "tools": ["look"],
+    "instructions": "Of {{ who }} in {{where}}.", "variables": {"who": "nobody", "where": "Rome"},
+    "mounts": {"book": "book"},
+}  # fmt: skip
+TASK: dict[str, Any] = {
+    "schema": "task/v1", "id": "s-asked", "title": "t", "question": "What is there?", "profile": "looker",
+    "variables": {"who": "Ann"}, "llm": {"stub": {"turns": [{"calls": [LOOK]}, {"answer": "alpha"}]}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [])
+    monkeypatch.chdir(root)
+    write(root, {}, {})
+    return root
+
+
+def write(root: Path, profile: dict[str, Any], task: dict[str, Any]) -> None:
+    for name, data in (("profiles/looker", PROFILE | profile), ("tasks/s/asked", TASK | task)):
+        text = json.dumps({key: value for key, value in data.items() if value is not None})
+        (root / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+def test_a_profile_says_all_of_the_agent_of_a_run(project: Path) -> None:
+    file, out = project / "tasks/s/asked.yaml", project / "runs/s/asked"
+    head = record(load_task(file), out).journal.events[0]
+    assert (head.instructions, head.tools[0].name) == ("Of Ann in Rome.", "look")  # type: ignore[attr-defined]
+    inputs, _ = read_manifest((out / "manifest.json").read_bytes(), "manifest")
+    assert {"profiles/looker.yaml", "policy/reader.yaml", "tasks/s/asked.yaml"} <= inputs.keys()
+    assert check(load_task(file), out, "run") == []
+    write(project, {"variables": {"where": "Oslo"}}, {})
+    found = check(load_task(file), out, "run")
+    assert {("INPUT", "profiles/looker.yaml"), ("ASKED", "0")} <= {(it.kind, it.at) for it in found}
+
+
+WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"profile": "looked"}, "tasks/s/asked.yaml:1:"),
+    ({}, {"tools": ["echo"]}, "stands beside a profile"),
+    ({}, {"instructions": "Look."}, "stands beside a profile"),
+    ({"instructions": "Of {{whom}}."}, {}, "profiles/looker.yaml:1:"),
+    ({"policy": None}, {}, "names no policy"),
+    ({"policy": {"file": "../policy.yaml"}}, {}, "out of the project"),
+    ({"plan": {"file": "policy/none.yaml"}}, {}, "policy/none.yaml"),
+    ({"hand_over_to": ["none"]}, {}, "'none'"),
+    ({"tools": ["delegate"]}, {}, "delegate"),
+    ({"modle": "x"}, {}, "modle"),
+    ({"variables": {"who": 1}}, {}, "profiles/looker.yaml:1:"),
+]
+
+
+@pytest.mark.parametrize(("profile", "task", "said"), WRONG)
+def test_what_is_wrong_is_one_line(
+    project: Path,
+    profile: dict[str, Any],
+    task: dict[str, Any],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(project, profile, task)
+    assert exit_code("run", "s/asked") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line and not [path for path in (project / "runs").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("looker",), "is asked nothing"),
+        (("lookr", "What?"), "'looker'"),
+        (("looker", "What?"), "names no model"),
+        (("looker", "What?", "--llm", "nobody:m"), "nobody:m"),
+    ],
+)
+def test_a_profile_that_cannot_be_asked_leaves_nothing(
+    project: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("run", "--profile", *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line and not (project / "tasks/asked").exists() and not (project / "runs").exists()
+
+
+def test_profiles_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project, {"model": "openai:gpt", "hand_over_to": ["helper"]}, {})
+    assert exit_code("profiles") == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("looker: Looks.")
+    assert lines[at + 1].split() == ["policy/reader.yaml,", "openai:gpt,", "look,", "to_helper"]
+
+
+# ---- in code ---------------------------------------------------------------------------------------------------------
+
+
+def script(*turns: Any) -> Any:
+    def model(asked: LLMInput) -> LLMOutput:
+        turn = turns[asked.step_index - 1]
+        if isinstance(turn, str):
+            return LLMOutput(final_answer=turn)
+        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
+
+    return model
+
+
+def policy(*names: str, **delta: Any) -> Policy:
+    own = {
+        "tool_registry": {"allowed": names},
+        "agents": {"max_depth": 2, "max_children": 4},
+        "on_deny": "inform",
+    }
+    return Policy.from_dict(merged(merged(POLICY, own), delta))
+
+
+def proved(agent: Agent, out: Path) -> tachograph.RunResult:
+    """Return what a run in code comes to, once it was recorded, replayed and checked."""
+    made = tachograph.record(agent, "?", out=out)
+    assert tachograph.replay(agent, out).events == made.events and tachograph.check(agent, out) == []
+    return made
+
+
+def test_one_tool_starts_agents_by_their_type(project: Path) -> None:
+    reader = Agent(
+        script([("look", {"path": "book/a.txt"})], "alpha"),
+        ["look"],
+        policy("look"),
+        root=project,
+        mounts={"book": "book"},
+    )
+    writer = Agent(script("written"), [], policy(), root=project)
+    types = [reader.as_tool("reader", "Reads."), writer.as_tool("writer", "Writes.")]
+    asked = [
+        {"type": name, "description": "d", "prompt": f"as {name}"} for name in ("reader", "writer", "singer")
+    ]
+    calls = [("delegate", arguments) for arguments in asked]
+    lead = Agent(
+        script(calls, "done"),
+        [tachograph.delegate(types)],
+        policy("delegate", "look"),
+        root=project,
+        mounts={"book": "book"},
+    )
+    made = proved(lead, project / "out")
+    started = [event for event in made.events if isinstance(event, AgentStarted)]
+    assert [(it.question, len(it.tools)) for it in started] == [("as reader", 1), ("as writer", 0)]
+    decided = [event.decision for event in made.events if isinstance(event, Decided) and "/" not in event.at]
+    assert decided == ["allow", "allow", "deny"]
+    assert "reader: Reads." in json.dumps(lead.all_tools[0].input_schema)
+
+
+def test_delegate_is_for_agents(project: Path) -> None:
+    agent = Agent(script("done"), [], policy(), root=project)
+    for wrong in ([], [tachograph.tool(effect="pure")(len_of)], [agent.as_tool("a", "A.", hands_over=True)]):
+        with pytest.raises(ToolError):
+            tachograph.delegate(wrong)
+
+
+def len_of(text: str) -> int:
+    """Count."""
+    return len(text)
+
+
+def test_a_conversation_goes_on_with_whom_it_was_handed_over_to(project: Path) -> None:
+    clerk = Agent(
+        script("", "so it is", [("echo", {"text": "x"})], "again"),
+        ["echo"],
+        policy("echo"),
+        root=project,
+        instructions="A clerk.",
+    )
+    front = Agent(
+        script([("to_clerk", {})]),
+        [clerk.as_tool("to_clerk", "Knows more.", hands_over=True)],
+        policy("to_clerk", "echo"),
+        root=project,
+    )
+
+    async def talk() -> tachograph.RunResult:
+        async with Session(front, project / "out") as session:
+            assert (await session.ask("a")).answer == "so it is"
+        async with Session(front, project / "out") as session:  # as after the death of the process
+            assert (await session.ask("b")).answer == "again"
+            return await session.close()
+
+    made = asyncio.run(talk())
+    (handed,) = [event for event in made.events if isinstance(event, HandedOver)]
+    assert (handed.at, handed.instructions, [it.name for it in handed.tools]) == (
+        "1.c0.h",
+        "A clerk.",
+        ["echo"],
+    )
+    assert tachograph.replay(front, project / "out").events == made.events
+    assert tachograph.check(front, project / "out") == []
+
+
+def test_a_plan_is_allowed_by_a_person_alone(project: Path) -> None:
+    turns = (
+        [("echo", {"text": "x"})],
+        [("exit_plan", {"plan": "a"})],
+        [("exit_plan", {"plan": "b"})],
+        [("echo", {"text": "x"})],
+        "done",
+    )
+    said = iter([Answer("deny", why="no"), Answer("allow")])
+    model, rest = script(*turns), {"root": project, "approve": lambda asked: next(said)}
+    planning = policy("exit_plan")
+    made = proved(Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, **rest), project / "out")
+    decided = [(event.decision, event.above) for event in made.events if isinstance(event, Decided)]
+    assert decided == [("deny", 0), ("escalate", 0), ("escalate", 0), ("allow", 0)]
+    nobody = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, root=project)
+    calls = [it for it in nobody.run("?").events if isinstance(it, Decided) and it.decision == "allow"]
+    assert not calls  # who is not asked allows nothing, however often the plan is shown
+
+
+def test_a_plan_cannot_allow_more_than_the_policy(project: Path) -> None:
+    wide = Agent(
+        script([("echo", {"text": "x"})], "done"),
+        ["echo"],
+        policy("exit_plan"),
+        plan=policy("echo", "exit_plan"),
+        root=project,
+    )
+    (decided,) = [event for event in wide.run("?").events if isinstance(event, Decided)]
+    assert (decided.decision, decided.above) == ("deny", 1)
+
+
+def test_the_policy_for_a_plan_hides_nothing_that_the_run_shows(project: Path) -> None:
+    with pytest.raises(InputError, match="redact"):
+        Agent(script("done"), [], policy(), plan=policy(redact={"kinds": ["github_token"]}), root=project)
+
+
+def test_after_a_hand_off_the_rest_of_the_reply_is_not_made(project: Path) -> None:
+    clerk = Agent(script("", "done"), ["echo"], policy("echo"), root=project)
+    calls = [("to_clerk", {}), ("echo", {"text": "x"})]
+    front = Agent(
+        script(calls),
+        [clerk.as_tool("to_clerk", "C.", hands_over=True), "echo"],
+        policy("to_clerk", "echo"),
+        root=project,
+    )
+    made = proved(front, project / "out")
+    assert [event.decision for event in made.events if isinstance(event, Decided)] == ["allow"]
+    told = [json.loads(it["content"]) for it in made.messages if it["role"] == "tool"]
+    assert [it.get("state") or it["error"] for it in told] == ["handed over", "not_reached"]
+    assert [it.at for it in made.events if isinstance(it, ModelReplied)] == ["1.m1", "2.m1"]
