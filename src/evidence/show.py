@@ -157,9 +157,9 @@ def words(event: log.Event) -> str:
         case log.Settled():
             return f"a person, or the tool's probe, said that it {'happened' if event.happened else 'did not happen'}"
         case log.StepEnded():
-            return ", ".join(
-                ["the step ended", *filter(None, [event.mode, in_words(event.cost) if event.cost else ""])]
-            )
+            cost = in_words(event.cost) if event.cost else ""
+            cut = f"{event.cut} shown cut" if event.cut else ""
+            return ", ".join(["the step ended", *filter(None, (event.mode, cost, cut))])
         case log.AgentEnded():
             return f"the agent ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
         case log.RunEnded():

@@ -85,7 +85,7 @@ class Agent:
         window: WindowLimits | None = None,
         plan: Policy | None = None,
     ) -> None:
-        check_arguments(llm, tools, policy, hooks)
+        check_arguments(llm, tools, policy, hooks, plan)
         self.models, self.policy, self.approve = models_of(llm), policy, approve
         self.instructions = instructions
         self._output = None if output_type is None else AnswerType(output_type)
@@ -336,16 +336,8 @@ class Agent:
         events, ended = made.journal.events, made.ended
         head = events[0]
         assert isinstance(head, RunStarted)
-        return RunResult(
-            head.run_id,
-            ended.ending,
-            ended.answer,
-            ended.mode,
-            len(steps_of(events)),
-            [*made.messages],
-            events,
-            self._output,
-        )
+        about = (head.run_id, ended.ending, ended.answer, ended.mode, len(steps_of(events)))
+        return RunResult(*about, [*made.messages], events, self._output)
 
 
 def live_redactor(policy: Policy, key: bytes) -> Redactor:
@@ -354,18 +346,16 @@ def live_redactor(policy: Policy, key: bytes) -> Redactor:
     return policy.redactor({name: value for name, value in values.items() if value}, key)
 
 
-def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any) -> None:
+def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any) -> None:
     """Refuse what no agent can be made of. Raises InputError."""
     listed = [] if isinstance(hooks, Hooks) else hooks
+    are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
     for what, is_right, remedy in (
         ("llm", callable(llm) or isinstance(llm, str | Fallback), "give a function, or PROVIDER:MODEL"),
         ("tools", isinstance(tools, Iterable) and not isinstance(tools, str), "give a list of tools"),
         ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
-        (
-            "hooks",
-            isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed),
-            "give Hooks(...)",
-        ),
+        ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),
+        ("hooks", are_hooks, "give Hooks(...)"),
     ):
         if not is_right:
             raise InputError(f"the agent's {what} cannot be used", remedy=remedy)

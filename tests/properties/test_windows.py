@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.runtime.log.events import ModelReplied
-from tachograph.runtime.log.values import Call, Message, Usage
+from tachograph.runtime.log.values import Call, Usage
 from tachograph.runtime.loop.window import Window
 from tachograph.runtime.models.failure_messages import ask_for_summary, heard, summed_up
 from tachograph.runtime.models.providers import anthropic, openai
@@ -57,13 +57,13 @@ def takes_anthropic(turns: list[dict[str, Any]]) -> bool:
 @given(steps)
 def test_services_take_what_is_left(program: list[tuple[str, Any]]) -> None:
     window = Window()
-    window.add(heard(Message("user", "begin")))
+    window.add(heard("user", "begin"))
     for number, (what, about) in enumerate(program):
         if what == "said":
-            window.add(heard(Message("user", about)))
+            window.add(heard("user", about))
         elif what == "answered":
             window.add_reply(ModelReplied(at="", answer=about, usage=Usage()))
-            window.add(heard(Message("1.c0", "more")))
+            window.add(heard("1.c0", "more"))
         elif what == "called":
             calls = [Call(f"tc_{number}_{n}", "echo", {"text": text}) for n, text in enumerate(about)]
             window.add_reply(ModelReplied(at="", calls=calls, usage=Usage()))

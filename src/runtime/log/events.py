@@ -185,11 +185,13 @@ class StepEnded(Made, frozen=True, kw_only=True):
         added: Digest of the messages that the step added. With the head, all of them say what the model was asked.
         mode: The failure mode.
         cost: What the reply of the step cost, in millionths of a US dollar; 0 where the policy knows no price.
+        cut: Of how many results and messages of agents the model is shown the beginning alone.
     """
 
     added: str
     mode: str = ""
     cost: int = 0
+    cut: int = 0
 
 
 class Compacted(Made, frozen=True, kw_only=True):

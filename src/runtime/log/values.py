@@ -58,10 +58,12 @@ class WindowLimits(Struct, frozen=True):
     Attributes:
         max_bytes: Beyond this many bytes of messages, old results are left out, and then the older half is summed up.
         keep_messages: How many of the last messages stay as they are.
+        max_message_bytes: Of a longer result or message of an agent the beginning alone is shown; 0 for no such bound.
     """
 
     max_bytes: Annotated[int, msgspec.Meta(ge=1000, le=100_000_000)]
     keep_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 8
+    max_message_bytes: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = 0
 
 
 class Usage(Struct, frozen=True):

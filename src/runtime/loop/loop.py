@@ -34,6 +34,7 @@ from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
 from ..log.events import Compacted, Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped, TurnEnded
+from ..log.values import USER
 from ..models.failure_messages import ask_for_summary, heard, refused_answer, summed_up
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
@@ -77,8 +78,8 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
             found, answer = run.classify(WasStopped(StopReason(why))), None  # what was under way was told
         if found is not None and found.ending is not None:
             await run.stop_children()
-        added = run.window.take_digest()
-        run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost))
+        added, cut = run.window.take_digest()
+        run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost, cut=cut))
         if found is None or found.ending is None:
             continue
         if not spec.is_session or run.stopped is not None:
@@ -142,7 +143,8 @@ async def _receive(run: RunState) -> bool:
     if run.mailbox:
         run.note(Received(at=run.at("r"), messages=[*run.mailbox]))
         for message in run.mailbox:
-            run.window.add(heard(message))
+            text = message.text if message.sender == USER else run.window.shown(message.text)
+            run.window.add(heard(message.sender, text))
         run.mailbox.clear()
     return True
 

@@ -146,8 +146,8 @@ class RunState:
     ) -> None:
         self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
         self.guards: Sequence[Any] = ()
-        self._act_under(*self._authority(None if above is None else above.authority))
         self.window = Window()
+        self._act_under(*self._authority(None if above is None else above.authority))
         self.mailbox = driver.begin_agent(place)
         self.children: dict[str, Branch] = {}
         self.waits = spec.is_session
@@ -172,6 +172,7 @@ class RunState:
     def _act_under(self, authority: Authority, is_planning: bool = False, background: int = 0) -> None:
         self.authority, self.gate, self.is_planning = authority, authority.gate, is_planning
         authority.background = background  # the same agents are at work for it
+        self.window.most = 0 if self.spec.window is None else self.spec.window.max_message_bytes
 
     def hand_over(self, key: str, spec: RunSpec) -> None:
         """Let another agent go on, which acts under the policy of this one too, by a call at a place in the step."""

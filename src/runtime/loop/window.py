@@ -20,16 +20,22 @@ def _as_told(call: Call) -> Message:
     return {"id": call.id, "name": call.name, "arguments": call_text(call)}
 
 
+def _label(content: bytes) -> dict[str, Any]:
+    return {"left_out": len(content), "sha256": digest(content)[:12]}
+
+
 class Window:
     """The messages so far, as canonical texts.
 
     Attributes:
         size: Bytes of all of them.
+        most: Bytes of a result beyond which its beginning alone is shown; 0 for any number.
+        cut: Of how many that was so.
     """
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
-        self.size = 0
+        self.size = self.most = self.cut = 0
         self._added = sha256()
 
     def add(self, message: Message) -> None:
@@ -63,8 +69,17 @@ class Window:
 
     def add_result(self, call: Call, told: Any) -> None:
         """Add what the model reads of a call."""
-        text = canonical(told).decode()
+        text = self.shown(canonical(told).decode())
         self.add({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
+
+    def shown(self, text: str) -> str:
+        """Return a result or a message of an agent as the model is shown it."""
+        content = text.encode()
+        if not 0 < self.most < len(content):
+            return text
+        self.cut += 1
+        beginning = content[: self.most].decode(errors="ignore")
+        return canonical({**_label(content), "beginning": beginning}).decode()
 
     def messages(self) -> Messages:
         """Return the messages as a model gets them."""
@@ -76,8 +91,7 @@ class Window:
         for number, text in enumerate(texts[: max(0, len(texts) - keep)]):
             if len(text) > _LONG and (message := json.decode(text))["role"] == "tool":
                 content = message["content"].encode()
-                label = {"left_out": len(content), "sha256": digest(content)[:12]}
-                texts[number] = canonical({**message, "content": canonical(label).decode()})
+                texts[number] = canonical({**message, "content": canonical(_label(content)).decode()})
                 left_out += len(texts[number]) < len(text)
         self._put(texts)
         return left_out
@@ -110,7 +124,11 @@ class Window:
         # another list, since a model may still hold the messages of before
         self._texts, self.size = texts, sum(map(len, texts))
 
-    def take_digest(self) -> str:
-        """Return a digest of what was added since this was asked last; where all are equal, so was each request."""
+    def take_digest(self) -> tuple[str, int]:
+        """Return a digest of what was added since this was asked last, and of how much the beginning alone.
+
+        Where all digests are equal, so was each request.
+        """
         digest, self._added = self._added.hexdigest()[:12], sha256()
-        return digest
+        cut, self.cut = self.cut, 0
+        return digest, cut

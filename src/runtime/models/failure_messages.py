@@ -10,7 +10,6 @@ from typing import Any, Final
 from ...fail.catalog import FailureMode
 from ..log.events import Failed
 from ..log.values import USER
-from ..log.values import Message as Sent
 from .types import Message
 
 # stands for a reply that said nothing, since services refuse empty messages
@@ -94,14 +93,11 @@ def not_reached() -> dict[str, Any]:
     return {"error": "not_reached", "executed": False}
 
 
-def heard(message: Sent) -> Message:
+def heard(sender: str, text: str) -> Message:
     """Return what a model reads of a message: of another agent, or of somebody outside."""
-    if message.sender == USER:
-        return {"role": "user", "content": message.text}
-    return {
-        "role": "user",
-        "content": f"Message from {message.sender or 'the agent of the run'}: {message.text}",
-    }
+    if sender != USER:
+        text = f"Message from {sender or 'the agent of the run'}: {text}"
+    return {"role": "user", "content": text}
 
 
 def ask_for_summary(focus: str) -> Message:
