@@ -30,9 +30,9 @@ def say(text: str, *, err: bool = False) -> None:
 
 def _say_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
     """Print the version, and end."""
-    from importlib.metadata import PackageNotFoundError, version
-
     if is_asked:
+        from importlib.metadata import PackageNotFoundError, version  # slow, and every command comes here
+
         try:
             say(f"tachograph {version('tachograph')}")
         except PackageNotFoundError:
