@@ -91,9 +91,11 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
-    ruling, stopped = run.authority.ask(Step()), None
-    if ruling.verdict.decision == "allow" and (stopped := await _compact(run)) is None:
-        ruling = run.authority.ask(Step())  # a summary may have used up what there was
+    ruling, stopped, used = run.authority.ask(Step()), None, run.authority.used["tokens"]
+    if ruling.verdict.decision == "allow":
+        stopped = await _compact(run)
+        if stopped is None and run.authority.used["tokens"] != used:
+            ruling = run.authority.ask(Step())  # a summary may have used up what there was
     if ruling.verdict.decision != "allow":
         run.note_ruling(run.at("d"), ruling)
         return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
