@@ -7,25 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from . import events as log
 from .addresses import number_of, place_of, step_of
-from .events import (
-    AgentEnded,
-    AgentStarted,
-    Answered,
-    CallEnded,
-    Closed,
-    Decided,
-    Event,
-    Failed,
-    HandedOver,
-    HookAnswered,
-    ModelReplied,
-    Outcome,
-    Received,
-    RunStarted,
-    StepEnded,
-    Stopped,
-)
 from .values import Call, Message, ModelName
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
@@ -48,11 +31,11 @@ class AttemptView(msgspec.Struct, gc=False):
 
     at: str
     number: int
-    outcome: Outcome
+    outcome: log.Outcome
     begun: int
     ended: int
-    late: Decided | None = None
-    wait: Outcome | None = None
+    late: log.Decided | None = None
+    wait: log.Outcome | None = None
     result: AttemptResult = "success"
 
     @property
@@ -63,16 +46,16 @@ class AttemptView(msgspec.Struct, gc=False):
 
 def _result_of(attempt: AttemptView) -> AttemptResult:
     outcome = attempt.outcome
-    if type(outcome) is Stopped:
+    if type(outcome) is log.Stopped:
         return "cancelled"
     if attempt.late is not None:
         return "denied"
-    if type(outcome) is Failed:
+    if type(outcome) is log.Failed:
         if attempt.wait is not None:
             return "transient_failure"
         gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and attempt.number > 1)
         return "exhausted" if gave_up else "failed"
-    return "failed" if type(outcome) is ModelReplied and outcome.problem else "success"
+    return "failed" if type(outcome) is log.ModelReplied and outcome.problem else "success"
 
 
 class CallView(msgspec.Struct, gc=False):
@@ -97,18 +80,18 @@ class CallView(msgspec.Struct, gc=False):
 
     at: str
     call: Call
-    decided: Decided | None = None
+    decided: log.Decided | None = None
     decided_at: int = 0
-    answered: Answered | None = None
+    answered: log.Answered | None = None
     answered_at: int = 0
-    again: Decided | None = None
-    earlier: list[tuple[Decided, int]] = []
+    again: log.Decided | None = None
+    earlier: list[tuple[log.Decided, int]] = []
     attempts: list[AttemptView] = []
-    stopped: Stopped | None = None
+    stopped: log.Stopped | None = None
     agent: AgentView | None = None
     told: dict[str, Any] | None = None
-    handed: HandedOver | None = None
-    objection: Decided | None = None
+    handed: log.HandedOver | None = None
+    objection: log.Decided | None = None
 
     @property
     def status(self) -> CallStatus:
@@ -144,12 +127,12 @@ class CallView(msgspec.Struct, gc=False):
         return self.decided.decision == "allow" or by_person
 
     @property
-    def verdict(self) -> Decided | None:
+    def verdict(self) -> log.Decided | None:
         """What the gate said last."""
         return self.late or self.again or self.decided
 
     @property
-    def late(self) -> Decided | None:
+    def late(self) -> log.Decided | None:
         """The objection to what an attempt met, or to its result."""
         return self.attempts[-1].late if self.attempts else self.objection
 
@@ -165,10 +148,10 @@ class AgentView(msgspec.Struct, gc=False):
         ended_at: When it ended.
     """
 
-    head: AgentStarted
+    head: log.AgentStarted
     begun: int
     steps: list[StepView] = []
-    ended: AgentEnded | None = None
+    ended: log.AgentEnded | None = None
     ended_at: int = 0
 
 
@@ -195,24 +178,24 @@ class StepView(msgspec.Struct, gc=False):
     begun: int
     ended: int = 0
     mode: str = ""
-    refused: Decided | None = None
+    refused: log.Decided | None = None
     asked: list[AttemptView] = []
     received: list[Message] = []
     summaries: list[AttemptView] = []
     calls: list[CallView] = []
-    reply: ModelReplied | None = None
+    reply: log.ModelReplied | None = None
     cost: int = 0
 
 
-def model_at(head: RunStarted | AgentStarted, fallback: int) -> ModelName:
+def model_at(head: log.RunStarted | log.AgentStarted, fallback: int) -> ModelName:
     """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
     names = dict(enumerate([head.model, *(it.name for it in head.fallbacks)]))
     return names[fallback]
 
 
-def model_words(outcome: Outcome) -> str:
+def model_words(outcome: log.Outcome) -> str:
     """Return which model an outcome is of, in words."""
-    number = outcome.fallback if isinstance(outcome, ModelReplied | Failed) else 0
+    number = outcome.fallback if isinstance(outcome, log.ModelReplied | log.Failed) else 0
     return f"fallback {number}" if number else "the model"
 
 
@@ -225,7 +208,7 @@ def all_steps(steps: Iterable[StepView]) -> Iterator[StepView]:
                 yield from all_steps(call.agent.steps)
 
 
-def steps_of(events: Iterable[Event]) -> list[StepView]:
+def steps_of(events: Iterable[log.Event]) -> list[StepView]:
     """Return the steps of a log, which need not be whole.
 
     Args:
@@ -244,14 +227,14 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
         name = step_of(event.at)
         if (step := steps.get(name)) is None:
             place = place_of(name)
-            if type(event) is AgentStarted:
+            if type(event) is log.AgentStarted:
                 calls[place[:-1]].agent = agent = AgentView(event, now)
                 agents[place], begins[place] = agent.steps, now
-            elif type(event) is AgentEnded:
+            elif type(event) is log.AgentEnded:
                 if (started := calls[place[:-1]].agent) is None:
                     raise LookupError(event.at)
                 started.ended, started.ended_at = event, now
-            if not (number := number_of(name)) or type(event) is Closed:
+            if not (number := number_of(name)) or type(event) is log.Closed:
                 continue
             step = steps[name] = StepView(name, number, begins.get(place, now))
             agents[place].append(step)
@@ -259,16 +242,16 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             now = step.begun + t
         step.ended = now
         above, _, last = event.at.rpartition(".")
-        if type(event) is StepEnded:
+        if type(event) is log.StepEnded:
             step.mode, step.cost = event.mode, event.cost
             begins[place_of(name)] = now
-        elif type(event) is Received:
+        elif type(event) is log.Received:
             step.received = event.messages
-        elif type(event) is CallEnded:
+        elif type(event) is log.CallEnded:
             calls[above].told = event.told
-        elif type(event) is HandedOver:
+        elif type(event) is log.HandedOver:
             calls[above].handed = event
-        elif type(event) is Decided:
+        elif type(event) is log.Decided:
             view = calls.get(above)
             if above in attempts:
                 attempts[above].late = event
@@ -282,17 +265,17 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
                 if view.decided is not None:
                     view.earlier.append((view.decided, view.decided_at))
                 view.decided, view.decided_at = event, now
-        elif last == "w" and isinstance(event, Outcome):
+        elif last == "w" and isinstance(event, log.Outcome):
             attempts[above].wait = event
-        elif type(event) is Stopped and (event.at in calls or last == "p"):
+        elif type(event) is log.Stopped and (event.at in calls or last == "p"):
             calls[above if last == "p" else event.at].stopped = event
         elif last.startswith("k"):  # a hook
-            if type(event) is HookAnswered and event.answer and "arguments" in event.answer:
+            if type(event) is log.HookAnswered and event.answer and "arguments" in event.answer:
                 view = calls[above]
                 view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
-        elif type(event) is Answered:
+        elif type(event) is log.Answered:
             calls[above].answered, calls[above].answered_at = event, now
-        elif last[0] in "ims" and isinstance(event, Outcome):
+        elif last[0] in "ims" and isinstance(event, log.Outcome):
             attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
             attempts[event.at] = attempt
             if above in calls:
@@ -302,7 +285,7 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
                 step.summaries.append(attempt)
                 continue
             step.asked.append(attempt)
-            step.reply = event if type(event) is ModelReplied else None
+            step.reply = event if type(event) is log.ModelReplied else None
             for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
                 calls[f"{name}.c{n}"] = view = CallView(f"{name}.c{n}", call)
                 step.calls.append(view)

@@ -40,16 +40,7 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
-from ..log.events import (
-    AgentEnded,
-    AgentStarted,
-    CallEnded,
-    Decided,
-    Failed,
-    Outcome,
-    Stopped,
-    ToolReturned,
-)
+from ..log import events as log
 from ..log.values import Call, Fact, Message
 from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
 from ..policy.leaf import Result, Verdict
@@ -82,7 +73,7 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         decide = partial(_decide, run, f"c{n}")
         call, decided = await hooks.before_call(run, f"c{n}", call, decide(call), decide)
         calls[n] = call
-        if not isinstance(decided, Decided):
+        if not isinstance(decided, log.Decided):
             told[n] = _stopped(run, decided)
         elif decided.decision == "allow" and side_by_side:
             waiting.append(n)
@@ -125,7 +116,7 @@ def _may_share(run: RunState, calls: list[Call]) -> bool:
     return only_read and not is_counted and len({run.authority.key_of(call) for call in calls}) == len(calls)
 
 
-def _decide(run: RunState, key: str, call: Call) -> Decided:
+def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
     ruling = run.ask_about(key, call)
     rule = run.refused.get(run.authority.key_of(call))
@@ -140,14 +131,14 @@ def _decide(run: RunState, key: str, call: Call) -> Decided:
     return run.note_decision(key, ruling)
 
 
-async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> _Told:
+async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided) -> _Told:
     """Ask a person about a call, and make it if the answer is yes."""
     at, policy = run.at(f"{key}.p"), run.authority.chain[decided.above].gate.policy
     parts = [call.name, call.arguments, policy.version, run.spec.run_id, at]
     asked, timeout_s = digest(canonical(parts)), policy.approval_timeout_s
     question = AskPerson(call, decided.rule, decided.place, decided.reason, asked, timeout_s)
     answer = await run.driver.perform(at, question)
-    if isinstance(answer, Stopped):
+    if isinstance(answer, log.Stopped):
         return _stopped(run, answer)
     if answer.answer != "allow":
         run.refused[run.authority.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
@@ -164,13 +155,13 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> 
     return await _invoke(run, key, call)
 
 
-def _stopped(run: RunState, outcome: Stopped) -> _Told:
+def _stopped(run: RunState, outcome: log.Stopped) -> _Told:
     is_all = run.stopped is not None
     happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
     return _Told(run.classify(happening), stopped_call())
 
 
-def _refused(run: RunState, call: Call, decided: Decided, *, executed: bool) -> _Told:
+def _refused(run: RunState, call: Call, decided: log.Decided, *, executed: bool) -> _Told:
     call_key = run.authority.key_of(call)
     repeated = call_key in run.refused
     after = None
@@ -202,9 +193,9 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
 
     effect = Invoke(call, tool, decide, idempotency_key, authority.result_bytes_left(), redactor, reveals)
 
-    def judge(at: str, outcome: Outcome) -> Decided | None:
+    def judge(at: str, outcome: log.Outcome) -> log.Decided | None:
         questions: list[Any] = list(getattr(outcome, "met", ()))
-        if isinstance(outcome, ToolReturned):
+        if isinstance(outcome, log.ToolReturned):
             questions.append(Result(outcome.size))
         for number, about in enumerate(questions, 1):
             ruling = authority.ask(about, tool.name)
@@ -221,16 +212,16 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
         judge=judge,
         may_go_on=authority.take_attempt,
     )
-    if isinstance(outcome, ToolReturned):
+    if isinstance(outcome, log.ToolReturned):
         if outcome.result is None:
             return _Told(run.classify(ResultLost(attempt > 1)), lost_result())
         at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
         return await _returned(run, key, call, outcome.result, outcome.size, at, recovered=attempt > 1)
-    if isinstance(outcome, Decided):
+    if isinstance(outcome, log.Decided):
         return _refused(run, call, outcome, executed=True)
-    if isinstance(outcome, Stopped):
+    if isinstance(outcome, log.Stopped):
         return _stopped(run, outcome)
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, log.Failed)
     mode = _mode_of(outcome, attempt)
     retryable = tool.idempotent and mode == FailureMode.RETRY_EXHAUSTION
     return _Told(run.give_up(mode, tool.name), failed_call(mode, outcome, retryable=retryable))
@@ -242,7 +233,7 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     assert tool.agent is not None
     assert call.arguments is not None
     if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
-        return _stopped(run, Stopped(at=place, why=why))
+        return _stopped(run, log.Stopped(at=place, why=why))
     spec: RunSpec = run.spec.each(tool.agent.start(run.place if tool.hands_over else place, call.arguments))
     redactor = run.spec.redactor
     text = redactor.text(spec.instructions)
@@ -250,11 +241,11 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     spec = structs.replace(spec, **{name: getattr(run.spec, name) for name in kept}, instructions=text)
     if tool.hands_over:
         told = {"state": "handed over"}
-        run.note(CallEnded(at=run.at(f"{key}.e"), told=told))
+        run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
         run.hand_over(key, spec)
         return _Told(run.classify(Succeeded(recovered=False)), told)
     child = RunState(spec, run.driver, run.live, place, run)
-    run.note(AgentStarted(at=f"{place}0", **child.spec.head()))
+    run.note(log.AgentStarted(at=f"{place}0", **child.spec.head()))
     if call.arguments.get("background") and not hooks.has(run, "after_call"):  # they guard what it answers
         run.authority.may_ask(1)
         run.authority.background += 1
@@ -268,11 +259,13 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     return await _counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
 
 
-async def _ended(child: RunState) -> AgentEnded:
+async def _ended(child: RunState) -> log.AgentEnded:
     """Let an agent live to its end, and return its last line."""
     found, answer = await child.live(child)
     child.driver.end_agent(child.place)
-    ended = AgentEnded(at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=found.mode or "")
+    ended = log.AgentEnded(
+        at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=found.mode or ""
+    )
     child.note(ended)
     return ended
 
@@ -293,7 +286,7 @@ async def _in_background(run: RunState, child: RunState, name: str, authority: A
 
 
 async def _ended_at_once(run: RunState, key: str, call: Call, told: dict[str, Any]) -> _Told:
-    run.note(CallEnded(at=run.at(f"{key}.e"), told=told))
+    run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
     return await _counted(run, key, call, told)
 
 
@@ -315,12 +308,12 @@ async def _returned(
     told = await hooks.after_call(run, key, call, result)
     if isinstance(told, dict):
         return _Told(run.classify(Succeeded(recovered)), told)
-    if isinstance(told, Stopped):
+    if isinstance(told, log.Stopped):
         return _stopped(run, told)
     return _refused(run, call, run.note_ruling(at, told), executed=True)
 
 
-def _mode_of(failed: Failed, attempt: int) -> FailureMode:
+def _mode_of(failed: log.Failed, attempt: int) -> FailureMode:
     """Return the failure mode of a call that is not tried again."""
     if failed.kind == "invalid":
         return FailureMode.TOOL_OUTPUT_INVALID
