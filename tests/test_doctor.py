@@ -6,12 +6,9 @@ import json
 import shutil
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tachograph.evidence import doctor
-from tachograph.runtime.log import file
 from tests.commands import exit_code
 from tests.project import make_project, scenarios
 
@@ -110,28 +107,6 @@ def test_packages_are_held_against_their_ranges(
         True,
         False,
     ]
-
-
-def refuse(*_: Any, **__: Any) -> Any:
-    raise PermissionError(1, "no")
-
-
-LACKS = [
-    (doctor.tempfile, "mkdtemp", refuse, ("bad", "runs", "no")),
-    (file.fcntl, "flock", refuse, ("bad", "file system", "no")),
-    (doctor.os, "O_NOFOLLOW", 0, ("bad", "file system", "links")),
-]
-
-
-@pytest.mark.parametrize(("place", "name", "substitute", "expected"), LACKS)
-def test_what_a_file_system_lacks(
-    project: Path, place: Any, name: str, substitute: Any, expected: tuple[str, str, str]
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, name, substitute)
-        (found,) = [it for it in doctor.examine(project) if it.what == expected[1]]
-    assert found.status == expected[0] and expected[2] in found.words
-    assert not list((project / "runs").glob(".doctor*"))
 
 
 def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,12 +32,7 @@ from .common import as_yaml, say
 
 
 def record_live(
-    task: Task,
-    folder: Path,
-    llm: str | None,
-    base_url: str | None,
-    options: Iterable[str],
-    approve: bool,
+    task: Task, folder: Path, llm: str | None, base_url: str | None, options: Iterable[str], approve: bool
 ) -> RunMade:
     """Run a task with a live model and record it; each line of the run is printed as it is written.
 
@@ -100,9 +95,7 @@ def resume_live(
     choices = [ModelChoice(head.model, head.options), *head.fallbacks]
     models = [
         model_of(
-            f"{it.name.provider}:{it.name.name}",
-            base_url=None if number else base_url,
-            options=it.options,
+            f"{it.name.provider}:{it.name.name}", base_url=None if number else base_url, options=it.options
         )
         for number, it in enumerate(choices)
     ]

@@ -134,7 +134,6 @@ class AgentFile:
 
     def made_with(self, gates: Gates, answering: Answering, question: str) -> RunSpec:
         """Return what the agent is made with; a live model is told the type of its answer."""
-        gate, gate_below, plan = gates
         models, choices, is_live = answering
         for policy in self.own_policies:
             check_prices(policy, (choice.name for choice in choices))
@@ -144,15 +143,15 @@ class AgentFile:
         return RunSpec(
             "",
             question,
-            gate,
-            tuple(tool.offer() for tool in gate.tools.values()),
+            gates.own,
+            gates.offers,
             choices,
             "\n\n".join(words),
             hooks=[hooks for hooks, _ in self._hooks.values()],
             output=self.output,
             output_retries=self.spec.output_retries,
-            gate_below=gate_below,
-            plan=plan,
+            gate_below=gates.below,
+            plan=gates.plan,
             window=self.spec.window,
             ask=models,
         )

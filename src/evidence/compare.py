@@ -150,7 +150,10 @@ class Comparison:
             return "ASKED" if is_asked else "OTHER"
         if isinstance(old, log.StepEnded) and isinstance(new, log.StepEnded) and old.added == new.added:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
-        if isinstance(event, log.ModelReplied | log.StepEnded | log.Received | log.CallEnded | log.Compacted):
+        if isinstance(
+            event,
+            log.ModelReplied | log.StepEnded | log.Received | log.CallEnded | log.Compacted,
+        ):
             return "ASKED"
         return "ENDING" if isinstance(event, log.Ended) else "OTHER"
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import platform
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from ..fail.errors import InputError, OutputError, system_reason
-from ..runtime.log.file import LogFile
+from ..fail.errors import InputError
 from ..runtime.mcp.server import tool_names
 from ..runtime.policy.consistency import check_names
 from ..runtime.policy.policy import Policy
@@ -62,7 +57,7 @@ def examine(start: Path) -> list[Finding]:
     own = project.root / _NAME
     if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
         found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
-    looks = (_sources, _line_ends, _file_system, _runs)
+    looks = (_sources, _line_ends, _runs)
     return [
         *found,
         Finding("ok", "project", str(project.root)),
@@ -168,35 +163,6 @@ def _line_ends(project: Project) -> Iterator[Finding]:
     changed = [file for file in files if file.is_file() and b"\r" in file.read_bytes()]
     wrong = [f"{it.relative_to(project.root)}: was converted; restore it from git" for it in changed]
     yield from _all("line ends", "are as written", wrong, "bad")
-
-
-def _file_system(project: Project) -> Iterator[Finding]:
-    runs = project.root / "runs"
-    try:
-        place = Path(tempfile.mkdtemp(prefix=".doctor-", dir=runs if runs.is_dir() else project.root))
-    except OSError as error:
-        yield Finding("bad", "runs", f"cannot be written ({system_reason(error)}); mend the rights of {runs}")
-        return
-    try:
-        lacks = [*_lacks(place)]
-    finally:
-        shutil.rmtree(place)
-    yield from _all("file system", "has what records need", lacks, "bad")
-
-
-def _lacks(place: Path) -> Iterator[str]:
-    remedy = "keep the project on a local file system"
-    (place / "link").symlink_to(place)
-    try:
-        os.close(os.open(place / "link", os.O_RDONLY | os.O_NOFOLLOW))
-        yield f"links are followed where they must not be; {remedy}"
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            yield f"links cannot be told ({system_reason(error)}); {remedy}"
-    try:
-        LogFile(place).close()
-    except OutputError as error:
-        yield f"{error}; {remedy}"
 
 
 def _runs(project: Project) -> Iterator[Finding]:

@@ -28,11 +28,7 @@ MOST_BYTES: Final = 1 << 30
 def derive(log: bytes, events: Sequence[Event], inputs: Inputs, made: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the four files of a log."""
     steps = steps_of(events)
-    files = {
-        STATE: log,
-        TRACE: trace_json(spans_of(events, steps)),
-        REPORT: report(events, steps).encode(),
-    }
+    files = {STATE: log, TRACE: trace_json(spans_of(events, steps)), REPORT: report(events, steps).encode()}
     return {**files, MANIFEST: manifest(events, files, inputs, made)}
 
 

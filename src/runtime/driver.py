@@ -26,30 +26,16 @@ import msgspec
 from ..fail.errors import NotRecorded, TachographError
 from .branches import Branch, Mailbox, Pending, World, redacted
 from .effects import AskModel, Effect, Wait
+from .log import events as log
 from .log.addresses import is_in, place_of, step_of
-from .log.events import (
-    Answered,
-    Arrived,
-    Closed,
-    CompactAsked,
-    Entered,
-    Event,
-    Outcome,
-    RunStarted,
-    Settled,
-    StopAsked,
-    Stopped,
-    ToolReturned,
-    ToolStarted,
-    Waited,
-)
 from .log.journal import Diverged, Journal
 from .log.values import NOTHING, THIS_STEP, USER, Message
 from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
 T = TypeVar("T")
-_Numbered = Arrived | CompactAsked | Closed | StopAsked  # in the step of the run, since nobody asked for them
+# in the step of the run, since nobody asked for them
+_Numbered = log.Arrived | log.CompactAsked | log.Closed | log.StopAsked
 
 
 class InDoubt(TachographError):
@@ -87,7 +73,7 @@ class Driver:
         world: World | None,
         *,
         settled: Mapping[str, Word] | None = None,
-        record: Sequence[Event] | None = None,
+        record: Sequence[log.Event] | None = None,
         again: Callable[[str, Effect], bool] = lambda at, effect: False,
         redactor: Redactor,
     ) -> None:
@@ -96,9 +82,11 @@ class Driver:
         self._steps = {"": ("0", 0)}  # the step of each agent at work, by its place, and when it began
         self._world, self._settled, self._again = world, settled or {}, again
         self._record, self._redactor = record, redactor
-        self._schedule = deque(event for event in record or () if isinstance(event, Outcome | Entered))
+        self._schedule = deque(
+            event for event in record or () if isinstance(event, log.Outcome | log.Entered)
+        )
         head = next(iter(record or ()), None)
-        self._has_system_clock = isinstance(head, RunStarted) and head.clock == "system"
+        self._has_system_clock = isinstance(head, log.RunStarted) and head.clock == "system"
         self._is_live = False
         self._ready: deque[tuple[Branch, Any]] = deque()
         self._branches: dict[Branch, None] = {}
@@ -108,7 +96,7 @@ class Driver:
         self._begun = self._entered = 0
         self.is_closed = False  # whether nobody says anything more
         self.focus: str | None = None  # of a summary that somebody asks for
-        self._came: list[tuple[int, Entered]] = []
+        self._came: list[tuple[int, log.Entered]] = []
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
 
@@ -231,14 +219,14 @@ class Driver:
         begun = self._world.clock(self.now) if self._is_live and self._world is not None else self.now
         pending = Pending(at, effect, self._base(at), begun, self._begun, branch)
         if (why := self.stop_of(at)) is not None:
-            self._end(pending, Stopped(at=at, t=self.now - pending.base, why=why))
+            self._end(pending, log.Stopped(at=at, t=self.now - pending.base, why=why))
             return None
         self._under_way[at] = pending
         if effect.is_once:
-            self.journal.append(ToolStarted(at=f"{at}.s"))
+            self.journal.append(log.ToolStarted(at=f"{at}.s"))
         return pending if self._is_live else None
 
-    def _end(self, pending: Pending, outcome: Outcome) -> None:
+    def _end(self, pending: Pending, outcome: log.Outcome) -> None:
         effect = pending.effect
         if type(effect) is AskModel and getattr(outcome, "fallback", effect.fallback) != effect.fallback:
             raise Diverged(outcome, None)  # which model was asked is not for the outcome to say
@@ -261,7 +249,7 @@ class Driver:
         if happened is None:
             raise AssertionError("a branch waits, and nothing can happen")
         self.now, event = max(self.now, happened[0]), redacted(self._redactor, happened[1])
-        if isinstance(event, Entered):
+        if isinstance(event, log.Entered):
             await self._enter(event)
             return
         pending = self._under_way[event.at]
@@ -274,25 +262,25 @@ class Driver:
         """Return when the step of an address began."""
         return self._steps.get(place_of(at) if "/" in at else "", ("", 0))[1]
 
-    async def _enter(self, event: Entered) -> None:
+    async def _enter(self, event: log.Entered) -> None:
         """Let in what enters now."""
         assert self._world is not None
         step = self._steps[""][0]
         self._entered += isinstance(event, _Numbered)
-        if isinstance(event, StopAsked) and event.scope == THIS_STEP:
+        if isinstance(event, log.StopAsked) and event.scope == THIS_STEP:
             is_idle = self._mailboxes[""].waiting and not self.agents_in("")
             event = msgspec.structs.replace(event, scope=NOTHING if is_idle else step)
         at = event.at or f"{step}.a{self._entered}"
         self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
         await self._world.sync(self.journal)
 
-    def _happen_again(self, recorded: Event) -> None:
+    def _happen_again(self, recorded: log.Event) -> None:
         """Let happen what the log says happened next."""
-        if isinstance(recorded, Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
+        if isinstance(recorded, log.Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
             self.now = pending.base + recorded.t
             self._end(pending, recorded)
-        elif isinstance(recorded, Entered) and (
-            not isinstance(recorded, Answered) or recorded.at in self._under_way
+        elif isinstance(recorded, log.Entered) and (
+            not isinstance(recorded, log.Answered) or recorded.at in self._under_way
         ):
             self.now = self._base(recorded.at) + recorded.t
             self._entered += isinstance(recorded, _Numbered)
@@ -306,38 +294,38 @@ class Driver:
         while self._schedule:
             recorded = self._schedule.popleft()
             pending = self._under_way.get(recorded.at)
-            if isinstance(recorded, Answered) and pending is not None:
+            if isinstance(recorded, log.Answered) and pending is not None:
                 self.now = max(self.now, pending.base + recorded.t)
                 answer = self._world.answer(pending) if self._again(pending.at, pending.effect) else recorded
                 self._let_in(msgspec.structs.replace(redacted(self._redactor, answer), t=recorded.t))
                 return
             step, base = self._steps.get(place_of(recorded.at), ("", 0))
-            if isinstance(recorded, _Numbered | Settled) and step_of(recorded.at) == step:
+            if isinstance(recorded, _Numbered | log.Settled) and step_of(recorded.at) == step:
                 self.now = max(self.now, base + recorded.t)
                 self._entered += isinstance(recorded, _Numbered)
                 self._let_in(recorded)
                 return
             if isinstance(
-                recorded, Arrived | CompactAsked | Closed
+                recorded, log.Arrived | log.CompactAsked | log.Closed
             ):  # the run has taken more steps by now, or fewer
                 if self._under_way:
                     self._schedule.appendleft(recorded)
                     break
                 await self._enter(msgspec.structs.replace(recorded, at=""))
                 return
-            if pending is not None and isinstance(recorded, Outcome):
+            if pending is not None and isinstance(recorded, log.Outcome):
                 await self._rerun_effect(pending, recorded)
                 return
         if not self._under_way:
             raise NotRecorded(self._steps[""][0])  # it waits for a turn that never came
         await self._rerun_effect(next(iter(self._under_way.values())), None)
 
-    async def _rerun_effect(self, pending: Pending, recorded: Outcome | None) -> None:
+    async def _rerun_effect(self, pending: Pending, recorded: log.Outcome | None) -> None:
         assert self._world is not None
         outcome = recorded
-        if isinstance(pending.effect, Wait) and not isinstance(recorded, Stopped):
-            outcome = self._at_time(Waited(at=pending.at), pending, recorded, pending.effect.ns)
-        elif not isinstance(recorded, Stopped) and self._again(pending.at, pending.effect):
+        if isinstance(pending.effect, Wait) and not isinstance(recorded, log.Stopped):
+            outcome = self._at_time(log.Waited(at=pending.at), pending, recorded, pending.effect.ns)
+        elif not isinstance(recorded, log.Stopped) and self._again(pending.at, pending.effect):
             made = redacted(self._redactor, await self._world.perform(pending))
             outcome = self._at_time(made, pending, recorded, 0 if recorded is None else recorded.took)
         if outcome is None:
@@ -345,7 +333,9 @@ class Driver:
         self.now = max(self.now, pending.base + outcome.t)
         self._end(pending, outcome)
 
-    def _at_time(self, made: Outcome, pending: Pending, recorded: Outcome | None, took: int) -> Outcome:
+    def _at_time(
+        self, made: log.Outcome, pending: Pending, recorded: log.Outcome | None, took: int
+    ) -> log.Outcome:
         """Return an outcome that was made again with its times; the system's clock is the record's."""
         t = pending.begun - pending.base + took
         if recorded is not None and self._has_system_clock:
@@ -358,36 +348,38 @@ class Driver:
             raise NotRecorded(next(iter(self._under_way)))
         self._is_live = True
         head = self.journal.events[0]
-        deadline_s = head.deadline_s if isinstance(head, RunStarted) and "" not in self._stops else 0
+        deadline_s = head.deadline_s if isinstance(head, log.RunStarted) and "" not in self._stops else 0
         deadline = deadline_s * 1_000_000_000 or None
         self._world.go_live(self.now, self._came, deadline)
         await self._world.sync(self.journal)
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():
             # the process may have died before, between a word and its outcome
-            earlier = sum(isinstance(event, Settled) and is_in(event.at, at) for event in self.journal.events)
+            earlier = sum(
+                isinstance(event, log.Settled) and is_in(event.at, at) for event in self.journal.events
+            )
             t = self.now - self._under_way[at].base
-            self._let_in(Settled(at=f"{at}.q{earlier + 1}", t=t, happened=word == "done"))
+            self._let_in(log.Settled(at=f"{at}.q{earlier + 1}", t=t, happened=word == "done"))
         for at, pending in list(self._under_way.items()):
             if words.get(at) == "done":
-                self._world.finish(pending, self.now, ToolReturned(at=at))
+                self._world.finish(pending, self.now, log.ToolReturned(at=at))
             elif (why := self.stop_of(at)) is not None:
                 self._world.cancel(pending, self.now, why)
             else:
                 await self._world.start(pending)
 
-    def _let_in(self, event: Entered) -> None:
+    def _let_in(self, event: log.Entered) -> None:
         """Write what comes from outside, and do what follows from it."""
         self.journal.append(event)
         self._came.append((self.now, event))
-        if isinstance(event, Answered):
+        if isinstance(event, log.Answered):
             self._ready.append((self._under_way.pop(event.at).branch, event))
-        elif isinstance(event, Arrived):
+        elif isinstance(event, log.Arrived):
             self.post("", Message(USER, event.text))
-        elif isinstance(event, CompactAsked):
+        elif isinstance(event, log.CompactAsked):
             self.focus = event.focus
-        elif isinstance(event, Closed):
+        elif isinstance(event, log.Closed):
             self.is_closed = True
             self._wake(self._mailboxes[""])
-        elif isinstance(event, StopAsked):
+        elif isinstance(event, log.StopAsked):
             self.stop(event.scope, event.why)

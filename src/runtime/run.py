@@ -26,13 +26,7 @@ class RunMade(NamedTuple):
     messages: Messages
 
 
-def head_of(
-    spec: RunSpec,
-    *,
-    task: str = "",
-    clock: str = "virtual",
-    began: int = 0,
-) -> RunStarted:
+def head_of(spec: RunSpec, *, task: str = "", clock: str = "virtual", began: int = 0) -> RunStarted:
     """Return the first line of a run."""
     return RunStarted(
         at="0",

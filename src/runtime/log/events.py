@@ -50,9 +50,7 @@ class Event(
 class Outcome(Event, frozen=True, kw_only=True):
     """What the world answered to an effect; `at` is the address of the effect.
 
-    Attributes:
-        t: Nanoseconds from the beginning of the step to the outcome.
-        took: Nanoseconds from the beginning of the effect to the outcome.
+    `t` is nanoseconds from the beginning of the step to the outcome, and `took` those from that of the effect.
     """
 
     t: int = 0
@@ -60,11 +58,7 @@ class Outcome(Event, frozen=True, kw_only=True):
 
 
 class Entered(Event, frozen=True, kw_only=True):
-    """What came from outside.
-
-    Attributes:
-        t: Nanoseconds from the beginning of the step to its arrival.
-    """
+    """What came from outside; `t` is nanoseconds from the beginning of the step to its arrival."""
 
     t: int = 0
 
@@ -148,6 +142,13 @@ class Received(Made, frozen=True, kw_only=True):
     """Messages that an agent reads at the beginning of a step."""
 
     messages: list[Message]
+
+
+class Proposed(Made, frozen=True, kw_only=True):
+    """A call that a tool proposes, which is carried out at the address `by`; it counts as one of the step."""
+
+    by: str
+    call: Call
 
 
 class CallEnded(Made, frozen=True, kw_only=True):
@@ -375,7 +376,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 
 AnyEvent = (
-    RunStarted | AgentStarted | HandedOver | Received | CallEnded | Decided | ToolStarted | Compacted
+    RunStarted | AgentStarted | HandedOver | Received | Proposed | CallEnded | Decided | ToolStarted | Compacted
     | StepEnded | TurnEnded | AgentEnded | RunEnded
     | Arrived | CompactAsked | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped

@@ -249,6 +249,9 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
             step.received = event.messages
         elif type(event) is log.CallEnded:
             calls[above].told = event.told
+        elif type(event) is log.Proposed:
+            calls[above] = CallView(above, event.call)
+            step.calls.append(calls[above])
         elif type(event) is log.HandedOver:
             calls[above].handed = event
         elif type(event) is log.Decided:

@@ -19,6 +19,9 @@ in `fail/catalog.py`.
 
 from __future__ import annotations
 
+import contextvars
+import types
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -38,13 +41,17 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.catalog import Stopped as WasStopped
+from ...fail.errors import InputError
+from ..branches import Branch, Mailbox
 from ..effects import AskPerson, Invoke
-from ..formats.strict_json import canonical, digest
+from ..formats.strict_json import as_json, canonical, digest
 from ..log import events as log
 from ..log.values import Call, Fact, Message
 from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
+from ..models.types import read_call
 from ..policy.leaf import Result, Verdict
-from ..tools.agents import EXIT_PLAN
+from ..tools.agents import EXIT_PLAN, PROPOSE
+from ..tools.contract import Tool
 from . import hooks
 from .attempts import with_retries
 from .authority import Authority, Ruling
@@ -68,22 +75,13 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     side_by_side = len(calls) > 1 and _may_share(run, calls)
     told: dict[int, _Told] = {}
     waiting: list[int] = []
-    authority = run.authority
+    authority, run.proposed = run.authority, len(calls)
     for n, call in enumerate(calls):
-        decide = partial(_decide, run, f"c{n}")
-        call, decided = await hooks.before_call(run, f"c{n}", call, decide(call), decide)
-        calls[n] = call
-        if not isinstance(decided, log.Decided):
-            told[n] = _stopped(run, decided)
-        elif decided.decision == "allow" and side_by_side:
+        calls[n], decided = await _decided(run, f"c{n}", call)
+        if side_by_side and isinstance(decided, log.Decided) and decided.decision == "allow":
             waiting.append(n)
             continue
-        elif decided.decision == "escalate":
-            told[n] = await _ask_person(run, f"c{n}", call, decided)
-        elif decided.decision == "allow":
-            told[n] = await _invoke(run, f"c{n}", call)
-        else:
-            told[n] = _refused(run, call, decided, executed=False)
+        told[n] = await _carry_out(run, f"c{n}", calls[n], decided)
         if told[n].found.ending is not None or run.authority is not authority:
             break  # what follows was proposed by an agent that does not go on, or that may do something else now
     if waiting:
@@ -104,6 +102,23 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         if ended is None and found.ending is not None:
             ended = found
     return ended
+
+
+async def _decided(run: RunState, key: str, call: Call) -> tuple[Call, log.Decided | log.Stopped]:
+    """Let the gate decide a call, and the hooks. Returns the call as it is to be made, and what they said."""
+    decide = partial(_decide, run, key)
+    return await hooks.before_call(run, key, call, decide(call), decide)
+
+
+async def _carry_out(run: RunState, key: str, call: Call, decided: log.Decided | log.Stopped) -> _Told:
+    """Do with a call as was decided."""
+    if isinstance(decided, log.Stopped):
+        return _stopped(run, decided)
+    if decided.decision == "escalate":
+        return await _ask_person(run, key, call, decided)
+    if decided.decision == "allow":
+        return await _invoke(run, key, call)
+    return _refused(run, call, decided, executed=False)
 
 
 def _may_share(run: RunState, calls: list[Call]) -> bool:
@@ -183,6 +198,8 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     tool = authority.strictest(call.name)
     if tool.agent is not None:
         return await _start_agent(run, key, call)
+    if tool.own:
+        return await _run_function(run, key, call, tool)
     if tool.answer is not None:
         return await _ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
@@ -205,12 +222,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
 
     authority.add("attempts")  # as it begins, since agents in the background make others meanwhile
     outcome, attempt = await with_retries(
-        run,
-        f"{key}.i",
-        effect,
-        idempotent=tool.idempotent,
-        judge=judge,
-        may_go_on=authority.take_attempt,
+        run, f"{key}.i", effect, idempotent=tool.idempotent, judge=judge, may_go_on=authority.take_attempt
     )
     if isinstance(outcome, log.ToolReturned):
         if outcome.result is None:
@@ -257,6 +269,68 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     if (why := run.stopped) is not None:
         return _Told(run.classify(WasStopped(StopReason(why))), stopped_call())
     return await _counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
+
+
+class _Over(BaseException):
+    """The function of a tool does not go on: what it proposed ends the run, or the run itself failed."""
+
+    def __init__(self, found: Classification | Exception) -> None:
+        self.found = found
+
+
+async def _propose(run: RunState, key: str, tool: Tool, agent: Any, task: str) -> Any:
+    """Make a further call, of an agent that the function of a tool runs, and return what the model would read of it."""
+    name = next((it.name for it in tool.own if it.agent is agent), None)
+    if name is None:
+        raise InputError("the tool does not say that it runs this agent", remedy="name it in `agents`")
+    try:
+        own = f"c{run.proposed}"
+        run.proposed += 1
+        call = run.spec.redactor.struct(read_call(f"tc_{run.step}_{own[1:]}", name, {"task": task}))
+        run.note(log.Proposed(at=run.at(f"{own}.n"), by=run.at(key), call=call))
+        told = await _carry_out(run, own, *await _decided(run, own, call))
+    except Exception as error:
+        raise _Over(error) from error  # no failure of the function
+    if told.found.ending is not None:
+        raise _Over(told.found)
+    return told.content
+
+
+async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Told:
+    """Carry out the function of a tool that runs agents: it is a part of the run, and made again with it."""
+    try:
+        made = await _inside(tool.run(dict(call.arguments or {}), None), partial(_propose, run, key, tool))
+        result = as_json(made)
+        if tool.output_validator.first_mismatch(result) is not None:
+            raise TypeError
+    except _Over as over:
+        if isinstance(over.found, Exception):
+            raise over.found from None
+        return _Told(over.found, stopped_call())
+    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        mode = FailureMode.CATALOGUED_UNHANDLED
+        failed = log.Failed(at="", error=type(error).__name__[:100])
+        told = failed_call(mode, failed, retryable=False)
+        run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
+        return _Told(run.give_up(mode, tool.name), told)
+    return await _ended_at_once(run, key, call, run.spec.redactor.data(result))
+
+
+@types.coroutine
+def _inside(coroutine: Any, propose: Any) -> Generator[Any, Any, Any]:
+    """Let a function go on in a context of its own, in which agents that it runs become calls."""
+    context = contextvars.copy_context()
+    context.run(PROPOSE.set, propose)
+    step, value = coroutine.send, None
+    while True:
+        try:
+            awaited = context.run(step, value)
+        except StopIteration as end:
+            return end.value
+        if isinstance(awaited, tuple | Branch | Mailbox):
+            step, value = coroutine.send, (yield awaited)
+        else:
+            step, value = coroutine.throw, TypeError("it may await nothing but agents")
 
 
 async def _ended(child: RunState) -> log.AgentEnded:

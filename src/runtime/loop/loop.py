@@ -51,11 +51,7 @@ async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
     run = RunState(spec, driver, _live)
     found, answer = await _live(run)
     ended = RunEnded(
-        at="end",
-        ending=str(found.ending),
-        answer=answer,
-        mode=found.mode or "",
-        sha256=driver.journal.sha256,
+        at="end", ending=str(found.ending), answer=answer, mode=found.mode or "", sha256=driver.journal.sha256
     )
     run.note(ended)
     return ended, run.window.messages()

@@ -101,14 +101,18 @@ class Gates(NamedTuple):
     own: Gate
     below: Gate | None
     plan: tuple[Gate, Gate] | None
+    offers: tuple[ToolOffer, ...]
 
 
 def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gates:
     """Return the gates of an agent, given its policy, that for a plan, and its tools. Raises InputError."""
-    tools = [*tools]
+    offered = {tool.name: tool for tool in tools}
+    tools = [*offered.values(), *(it for tool in offered.values() for it in tool.own)]
     every = with_those_below(tools)
     planning = None if plan is None else (Gate(plan, tools), Gate(plan, every))
-    return Gates(Gate(policy, tools), Gate(policy, every) if every != tools else None, planning)
+    own = Gate(policy, tools)
+    offers = tuple(own.tools[name].offer() for name in offered)
+    return Gates(own, Gate(policy, every) if every != tools else None, planning, offers)
 
 
 Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]
@@ -134,6 +138,7 @@ class RunState:
         waits: Whether it waits for a message: for a turn, or for those, where it has answered while they were at work.
         answer: Its last answer.
         step: The number of its step.
+        proposed: How many calls were proposed in it.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
         changes: How often a hook sent an answer back, and how often the model was told that one does not fit.
@@ -153,7 +158,7 @@ class RunState:
         self.waits = spec.is_session
         self.answer: str | None = None
         self.refused: dict[str, str] = {}
-        self.step = 0
+        self.step = self.proposed = 0
         self.mode: FailureMode | None = None
         self.cost = 0
         self.changes: defaultdict[str, int] = defaultdict(int)

@@ -75,6 +75,7 @@ class Tool:
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
         agent: The agent that a call starts, in the place of a function.
         hands_over: Whether that agent goes on in the place of the one that calls.
+        own: Tools of agents that the function runs, which is a coroutine function then and a part of the run.
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
     Raises:
@@ -99,6 +100,7 @@ class Tool:
         is_foreign: bool = False,
         agent: StartsAgent | None = None,
         hands_over: bool = False,
+        own: Sequence[Tool] = (),
         answer: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.file = file or f"tool {name!r}"
@@ -127,7 +129,7 @@ class Tool:
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
         self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
-        self.agent, self.hands_over = agent, hands_over
+        self.agent, self.hands_over, self.own = agent, hands_over, own
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
@@ -182,7 +184,8 @@ class Tool:
 
     def offer(self) -> ToolOffer:
         """Return the tool as the model is offered it."""
-        effect = self.effect if self.agent is None and self.answer is None else "agent"
+        is_of_loop = self.agent is not None or self.answer is not None or self.own
+        effect = "agent" if is_of_loop else self.effect
         return ToolOffer(self.name, self.description, effect, without_marks(self.input_schema))
 
 

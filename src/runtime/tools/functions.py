@@ -16,7 +16,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -53,6 +53,7 @@ class ToolOptions(TypedDict, total=False):
         transient: Builtin exceptions after which another attempt is worthwhile.
         timeout_s: Seconds an attempt may take.
         probe: Tells whether an attempt took place whose outcome was lost; gets the arguments as plain data, and `io`.
+        agents: Tools of agents that the function runs by `await agent.arun(TASK)`, which makes it a part of the run.
     """
 
     effect: str
@@ -62,6 +63,7 @@ class ToolOptions(TypedDict, total=False):
     transient: tuple[type[Exception], ...]
     timeout_s: float | None
     probe: Run | None
+    agents: Sequence[Tool]
 
 
 @overload
@@ -101,6 +103,12 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     if len(contexts) > 1:
         problems.append(f"{' and '.join(map(repr, contexts))} are each the Context: take one")
     offered = {name: hint for name, hint in hints.items() if name not in contexts}
+    if own := given.pop("agents", ()):
+        given |= {"own": own, "effect": "write", "idempotent": True}
+        if contexts or _IO in hints or not inspect.iscoroutinefunction(function):
+            problems.append(
+                "one that runs agents is a coroutine function without io and Context: make it one"
+            )
     types, given["input_schema"] = _input_schema(function, offered, problems)
     given["output_schema"], is_wrapped = result_schema(hints.get("return", Any), "serialization", problems)
     try:

@@ -79,11 +79,7 @@ class Performer:
         on_piece: Is told the pieces of the model's text while they come, None for nobody.
     """
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        fault: Callable[[str], Fault | None] = lambda at: None,
-    ) -> None:
+    def __init__(self, workspace: Workspace, fault: Callable[[str], Fault | None] = lambda at: None) -> None:
         self._workspace, self.fault = workspace, fault
         self.on_piece: Callable[[Piece], None] | None = None
         self.earlier: Callable[[str, Call], ToolReturned | Failed] | None = None
