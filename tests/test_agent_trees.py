@@ -24,7 +24,7 @@ from tachograph.runtime.log.addresses import place_of
 from tachograph.testing import decide
 from tests.project import POLICY, merged
 
-NAMES = ["say", "note", "think", "send", "middle", "leaf"]
+NAMES = ["say", "note", "think", "send", "middle", "leaf", "to_leaf", "exit_plan"]
 MIDDLE, LEAF = ("middle", {"task": "a"}), ("leaf", {"task": "b"})
 WIDE: dict[str, Any] = {
     "tool_registry": {"allowed": NAMES, "denied": []}, "cycle_detection": {"max_repeats": 99},
@@ -65,11 +65,14 @@ def script(*turns: Any) -> Any:
     return model
 
 
-def tree(models: list[Any], policies: list[Policy], tools: list[Tool], **rest: Any) -> Agent:
-    """Return the root of three levels, given what they are made of from the root down."""
-    leaf = Agent(models[2], tools, policies[2]).as_tool("leaf", "Help.")
-    middle = Agent(models[1], [*tools, leaf], policies[1]).as_tool("middle", "Help.")
-    return Agent(models[0], [*tools, middle, leaf], policies[0], **rest)
+def tree(
+    models: list[Any], policies: list[Policy], tools: list[Tool], plan: Policy | None = None, **rest: Any
+) -> Agent:
+    """Return the root of three levels, given what they are made of from the root down; the middle one may plan."""
+    last = Agent(models[2], tools, policies[2])
+    leaf, to_leaf = last.as_tool("leaf", "Help."), last.as_tool("to_leaf", "Help.", hands_over=True)
+    middle = Agent(models[1], [*tools, leaf, to_leaf], policies[1], plan=plan).as_tool("middle", "Help.")
+    return Agent(models[0], [*tools, middle, leaf, to_leaf], policies[0], **rest)
 
 
 CONDITIONS = [{}, {"arguments": {"/text": {"maxLength": 2}}}, {"limits": {"calls": 1}}, {"mounts": ["book"]}]
@@ -97,12 +100,13 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
 
     def steps(*names: str) -> Any:
         turns = [draw.choices(names, k=draw.randint(1, 3)) for _ in range(draw.randint(1, 2))]
-        given = [[(it, {"task": f"{n}"} if it in ("middle", "leaf") else {"n": n}) for n, it in enumerate(turn)]
+        takes = {"middle": "task", "leaf": "task", "to_leaf": "why", "exit_plan": "plan"}
+        given = [[(it, {takes[it]: f"{n}"} if it in takes else {"n": n}) for n, it in enumerate(turn)]
                  for turn in turns]  # fmt: skip
 
         async def model(asked: LLMInput) -> Any:
             await asyncio.sleep(draw.randrange(3) / 1000)
-            return script(*given, "done")(asked)
+            return script(*given, *["done"] * 9)(asked)
 
         return model
 
@@ -111,8 +115,11 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
         Tool("send", "?", CLOSED, CLOSED, "external", lambda arguments, io: {}),
     ]
     own = ("think", "think", "think", "send", "absent")
-    models = [steps("middle", "middle", "middle", "leaf", "think"), steps(*own, "leaf", "leaf"), steps(*own)]
-    return tree(models, [random_policy(draw) for _ in models], tools, root=root)
+    middle = steps(*own, "leaf", "leaf", "to_leaf", "exit_plan")
+    models = [steps("middle", "middle", "middle", "leaf", "think", "to_leaf"), middle, steps(*own)]
+    plan = random_policy(draw) if draw.random() < 0.3 else None
+    rest: dict[str, Any] = {"root": root, "approve": lambda asked: draw.random() < 0.5}
+    return tree(models, [random_policy(draw) for _ in models], tools, plan, **rest)
 
 
 @pytest.mark.usefixtures("without_a_disk")
@@ -150,6 +157,7 @@ def test_random_live_trees_replay_and_resume_to_the_same_bytes(tmp_path: Path) -
         assert verify(out, "run") == verify(again, "run") == []
     of_all = (log.Failed, log.Waited, log.Stopped, log.ToolReturned)
     assert kinds >= {(kind, level) for kind in of_all for level in (1, 2)}
+    assert kinds >= {(log.HandedOver, 0), (log.HandedOver, 1), (log.Answered, 1)}
     assert "/" in doubts
 
 
@@ -185,6 +193,36 @@ def test_nothing_is_done_that_a_policy_above_denies(draw: random.Random) -> None
             else:
                 made[at] = proposed[at]
         assert not isinstance(event, log.Outcome) or part == "m1" or at in made
+
+
+@settings(max_examples=60)
+@given(draw=st.randoms(use_true_random=False))
+def test_nothing_is_gained_by_a_hand_off_or_a_plan(draw: random.Random) -> None:
+    """All policies of who handed over hold, and that for a plan until a person has allowed it."""
+    texts = ("a", "bb", "long")
+    some = [("say", {"text": text}) for text in texts] + [
+        ("note", {"path": "box/a", "text": text}) for text in texts
+    ]
+    special = [("to_leaf", {}), ("exit_plan", {"plan": "p"})]
+    turns = [[it] for it in draw.choices(some + special * 2, k=12)]
+    of, plans = [random_policy(draw) for _ in "ab"], [random_policy(draw) for _ in "ab"]
+    last = Agent(script(*turns, ""), [say, note], of[1], plan=plans[1])
+    to_leaf = last.as_tool("to_leaf", "Help.", hands_over=True)
+    rest: dict[str, Any] = {"plan": plans[0], "approve": lambda asked: draw.random() < 0.7}
+    root = Agent(script(*turns, ""), [say, note, to_leaf], of[0], **rest)
+    hold, proposed = [(plans[0], root.tools), (of[0], root.tools)], {}
+    for event in root.run("?").events:
+        if isinstance(event, log.ModelReplied):
+            proposed = {f"{event.at.rpartition('.')[0]}.c{n}": asdict(it) for n, it in enumerate(event.calls)}
+        elif isinstance(event, log.Decided) and event.rule not in ("loop_budget", "tool_limits", "agents"):
+            call = proposed[event.at.rpartition(".")[0]]
+            said = [decide(it.data, tools, [call])[-1].decision == "allow" for it, tools in hold]
+            is_right = all(said) if event.decision != "deny" else not said[event.above]
+            assert is_right or "before" in event.reason
+        elif isinstance(event, log.HandedOver):
+            hold = [(plans[1], last.tools), (of[1], last.tools), *[(it, root.all_tools) for it, _ in hold]]
+        elif isinstance(event, log.CallEnded) and "planning" in event.told and hold[0][0] in plans:
+            del hold[0]
 
 
 def test_no_tree_spends_more_than_its_root_allows() -> None:
