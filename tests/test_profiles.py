@@ -12,13 +12,17 @@ import pytest
 import tachograph
 from tachograph import Agent, Answer, LLMInput, LLMOutput, Policy, Session, ToolCall
 from tachograph.evidence.check import check
+from tachograph.evidence.live_tasks import LiveRun, _Recorded
 from tachograph.evidence.manifest import read_manifest
+from tachograph.evidence.project import Project
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
-from tachograph.fail.errors import InputError, ToolError
+from tachograph.fail.errors import InputError, PolicyError, ToolError
+from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
+from tachograph.runtime.log.values import ModelChoice, ModelName
 from tests.commands import exit_code
-from tests.project import POLICY, make_project, merged
+from tests.project import POLICY, make_project, merged, scenarios, task_of_row
 
 LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
 PROFILE: dict[str, Any] = {
@@ -69,6 +73,8 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"hand_over_to": ["none"]}, {}, "'none'"),
     ({"tools": ["delegate"]}, {}, "delegate"),
     ({"modle": "x"}, {}, "modle"),
+    ({"agents": ["nobody"]}, {}, "profiles/looker.yaml:1:"),
+    ({"plan": {"file": ""}}, {}, "profiles/looker.yaml:1:"),
     ({"variables": {"who": 1}}, {}, "profiles/looker.yaml:1:"),
 ]
 
@@ -93,6 +99,9 @@ def test_what_is_wrong_is_one_line(
         (("looker",), "is asked nothing"),
         (("lookr", "What?"), "'looker'"),
         (("looker", "What?"), "names no model"),
+        (("looker", "", "--llm", "openai:m"), "a question"),
+        (("looker", "What?", "--llm", "openai:m", "--llm-option", "x"), "NAME=VALUE"),
+        (("looker", "What?", "--llm", "openai:m", "--base-url", "not a url"), "base URL"),
         (("looker", "What?", "--llm", "nobody:m"), "nobody:m"),
     ],
 )
@@ -104,12 +113,52 @@ def test_a_profile_that_cannot_be_asked_leaves_nothing(
     assert said in line and not (project / "tasks/asked").exists() and not (project / "runs").exists()
 
 
+def test_what_a_policy_holds_against_the_cost_has_a_price(project: Path) -> None:
+    limits = {"loop_budget": {"max_cost": "1 USD"}, "prices": {"openai:known": {"input": "1", "output": "1"}}}
+    own = {"tool_registry": {"allowed": ["reader"]}, "agents": {"max_depth": 1, "max_children": 1}}
+    (project / "policy/lead.yaml").write_text(
+        json.dumps(merged(merged(POLICY, limits), own)), encoding="utf-8"
+    )
+    reader = project / "profiles/reader.yaml"
+    reader.write_text(reader.read_text().replace("{", '{"model": "openai:dear", ', 1), encoding="utf-8")
+    lead = {"policy": {"file": "policy/lead.yaml"}, "tools": [], "agents": ["reader"], "mounts": None}
+    write(project, lead, {"llm": {"live": ["openai:known"]}})
+    task = load_task(project / "tasks/s/asked.yaml")
+    known, dear = (_Recorded(ModelChoice(ModelName("openai", name))) for name in ("known", "dear"))
+    with pytest.raises(PolicyError, match="'openai:dear'"):
+        LiveRun(task, [known], {"openai:dear": dear}).run_spec()
+
+
+def test_a_long_name_of_a_profile(project: Path) -> None:
+    name = "n" * 64
+    (project / "profiles/reader.yaml").rename(project / f"profiles/{name}.yaml")
+    write(project, {"agents": [name]}, {})
+    assert [tool.name for tool in load_task(project / "tasks/s/asked.yaml").own_tools] == ["look", name]
+
+
+def test_an_edit_of_a_plan_that_changes_no_decision_flips_no_run(tmp_path: Path) -> None:
+    rows = [
+        row
+        for row in scenarios()
+        if row["name"] in ("an_agent_below_plans", "handed_over_twice_after_a_plan")
+    ]
+    root = make_project(tmp_path / "p", rows)
+    for row in rows:
+        record(task_of_row(root, row["name"]), root / "runs/s" / row["name"])
+    file = root / "policy/planning.yaml"
+    old = Policy.load(file, name="policy/planning.yaml")
+    for edit, number in ((("1000", "2000"), 0), (('"look"', '"page"'), 0), (('"exit_plan"', '"page"'), 2)):
+        file.write_text(file.read_text().replace(*edit), encoding="utf-8")
+        found, tried = flips(Project(root), old, Policy.load(file, name="policy/planning.yaml"))
+        assert (len(found), tried) == (number, 2)
+
+
 def test_profiles_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project, {"model": "openai:gpt", "hand_over_to": ["helper"]}, {})
     assert exit_code("profiles") == 0
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("looker: Looks.")
-    assert lines[at + 1].split() == ["policy/reader.yaml,", "openai:gpt,", "look,", "to_helper"]
+    assert lines[at + 1].split() == ["policy/reader.yaml,", "openai:gpt,", "look,", "helper"]
 
 
 # ---- in code ---------------------------------------------------------------------------------------------------------
@@ -168,6 +217,50 @@ def test_one_tool_starts_agents_by_their_type(project: Path) -> None:
     decided = [event.decision for event in made.events if isinstance(event, Decided) and "/" not in event.at]
     assert decided == ["allow", "allow", "deny"]
     assert "reader: Reads." in json.dumps(lead.all_tools[0].input_schema)
+
+
+def test_one_tool_starts_agents_on_two_levels(project: Path) -> None:
+    leaf = Agent(script("alpha"), [], policy(), root=project).as_tool("leaf", "Reads.")
+    call = [("delegate", {"type": "leaf", "description": "d", "prompt": "p"})]
+    middle = Agent(script(call, "beta"), [tachograph.delegate([leaf])], policy("delegate"), root=project)
+    tools = [middle.as_tool("middle", "Leads."), tachograph.delegate([leaf])]
+    lead = Agent(
+        script([("middle", {"task": "t"})], "done"), tools, policy("delegate", "middle"), root=project
+    )
+    made = proved(lead, project / "out")
+    assert [it.at for it in made.events if isinstance(it, AgentStarted)] == ["1.c0/0", "1.c0/1.c0/0"]
+    other = tachograph.delegate([leaf, middle.as_tool("middle", "Leads.")])
+    with pytest.raises(ToolError, match="'delegate'"):
+        Agent(script("x"), [tools[0], other], policy("delegate"), root=project)
+
+
+def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
+    """Answers that do not fit, and those that are sent back, count for each agent and each turn."""
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["n"],
+        "properties": {"n": {"type": "string"}},
+    }
+    rest: dict[str, Any] = {"root": project, "output_retries": 1}
+    clerk = Agent(script("", "", "?", '{"n": "1"}'), [], policy(), output_type=schema, **rest)
+    to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
+    asked = Agent(script("?", [("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=schema, **rest)
+    assert proved(asked, project / "out").answer == '{"n": "1"}'
+    turns = Agent(script("?", '{"n": "1"}', "?", '{"n": "2"}'), [], policy(), output_type=schema, **rest)
+    with tachograph.SyncSession(turns, project / "talk") as session:
+        assert [session.ask(text).answer for text in "ab"] == ['{"n": "1"}', '{"n": "2"}']
+
+
+def test_an_answer_of_another_agent_is_not_read_as_of_the_first(project: Path) -> None:
+    number = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
+    clerk = Agent(script("", "as you like"), [], policy(), root=project)
+    to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
+    front = Agent(
+        script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), root=project, output_type=number
+    )
+    made = front.run("?")
+    assert (made.answer, made.output) == ("as you like", None)
 
 
 def test_delegate_is_for_agents(project: Path) -> None:

@@ -53,11 +53,17 @@ def record_live(
     models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
     people = approve_at_terminal if approve else None
-    return record(LiveRun(task, models, _own_models(task), approve=people), folder, _tell)
+    source, file = LiveRun(task, models, _own_models(task), approve=people), task.root / task.file
+    if not file.exists():
+        source.head()
+        with source.workspace(lambda path, sha256: None):  # what is wrong is said before anything is written
+            file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(as_yaml(task.document.data), encoding="utf-8")
+    return record(source, folder, _tell)
 
 
-def write_task(project: Project, profile: str, question: str, llm: str | None) -> Path:
-    """Write a task in which a profile is asked a question, and return its file.
+def new_task(project: Project, profile: str, question: str, llm: str | None) -> Task:
+    """Return a task in which a profile is asked a question; its file is written when it is recorded.
 
     Args:
         project: The project.
@@ -66,7 +72,7 @@ def write_task(project: Project, profile: str, question: str, llm: str | None) -
         llm: The model as `PROVIDER:MODEL`; None for the one that the profile names.
 
     Raises:
-        InputError: There is no such profile, or it cannot be asked. Then nothing is written.
+        InputError: There is no such profile, it names no model, or the question is none.
     """
     if profile not in (known := profile_names(project.root)):
         remedy = did_you_mean(profile, known, "`tachograph profiles` lists them")
@@ -77,14 +83,9 @@ def write_task(project: Project, profile: str, question: str, llm: str | None) -
     number = next(it for it in count(1) if not (project.root / f"tasks/asked/{name}_{it}.yaml").exists())
     about: dict[str, Any] = {"schema": "task/v1", "id": f"asked-{name}_{number}", "title": question}
     about |= {"profile": profile, "question": question, "llm": {"live": [llm]}}
-    text, label = as_yaml(about).encode(), f"tasks/asked/{name}_{number}.yaml"
-    task = Task(
-        project.root, TypedDocument(label, parse_document(text, label, TaskError), TaskFile, TaskError)
-    )
-    LiveRun(task, [model_of(llm)], _own_models(task)).head()
-    (project.root / label).parent.mkdir(parents=True, exist_ok=True)
-    (project.root / label).write_bytes(text)
-    return project.root / label
+    label = f"tasks/asked/{name}_{number}.yaml"
+    document = parse_document(as_yaml(about).encode(), label, TaskError)
+    return Task(project.root, TypedDocument(label, document, TaskFile, TaskError))
 
 
 def resume_live(

@@ -82,7 +82,7 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @commands.command()
-@click.argument("tasks", nargs=-1, metavar="[TASK]...", type=click.Path(path_type=Path))
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--llm", metavar="PROVIDER:MODEL", help="The model of a task for live models.")
 @click.option("--base-url", metavar="URL", help="The address of its service.")
 @click.option(
@@ -92,7 +92,7 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--profile", metavar="NAME", help="Ask this profile; each TASK is a question then.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
 def run(
-    tasks: tuple[Path, ...],
+    tasks: tuple[str, ...],
     llm: str | None,
     base_url: str | None,
     options: tuple[str, ...],
@@ -109,15 +109,17 @@ def run(
     from ..evidence.record import earlier_lines, record
     from ..evidence.tasks import load_task
 
-    project, failed = project_at(tasks[0].parent if tasks else Path()), False
-    if profile is not None:
-        from .live import write_task
-
-        if not tasks:
-            raise InputError("is asked nothing", file=profile, remedy="give a question")
-        tasks = tuple(write_task(project, profile, str(question), llm) for question in tasks)
+    if profile is not None and not tasks:
+        raise InputError("is asked nothing", file=profile, remedy="give a question")
+    start = Path(tasks[0]).parent if tasks and profile is None else Path()
+    project, failed = project_at(start), False
     for given in tasks or project.task_names():
-        task = load_task(project.task_file(Path(given)))
+        if profile is None:
+            task = load_task(project.task_file(Path(given)))
+        else:
+            from .live import new_task
+
+            task = new_task(project, profile, given, llm)
         if task.root != project.root:
             raise task.error("", "the task is of another project", "change into that project")
         _say_wider(task)

@@ -46,9 +46,9 @@ def profiles() -> None:
     root = project_at(Path()).root
     for name in sorted(profile_names(root)):
         spec = read_profile(root, name).value
-        starts = [*spec.agents, *(f"to_{it}" for it in spec.hand_over_to)]
         say(f"{name}: {spec.description}")
-        say(f"  {', '.join(filter(None, [spec.policy.file, spec.model, *spec.tools, *starts]))}")
+        has = [spec.policy.file, spec.model, *spec.tools, *spec.agents, *spec.hand_over_to]
+        say(f"  {', '.join(filter(None, has))}")
 
 
 def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:

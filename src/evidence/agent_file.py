@@ -65,20 +65,20 @@ class AgentFile:
     @property
     def policy(self) -> Policy:
         """Its policy. Raises InputError."""
-        if not self.spec.policy.file:
-            raise self.error("", "names no policy", "add policy: {file: policy/NAME.yaml}")
         return self._policy("policy", self.spec.policy.file)
 
     @property
     def instructions(self) -> str:
         """Its instructions, with the values of variables. Raises InputError for one that has none."""
-
-        def value(match: re.Match[str]) -> str:
-            if (name := match[1]) not in self.spec.variables:
-                raise self.error("/instructions", f"there is no variable {name!r}", "add it to variables")
-            return str(self.spec.variables[name])
-
-        return re.sub(r"\{\{ *([A-Za-z0-9_]+) *\}\}", value, self.spec.instructions)
+        known: dict[str, str] = self.spec.variables
+        try:
+            return re.sub(
+                r"\{\{ *([A-Za-z0-9_]+) *\}\}", lambda match: known[match[1]], self.spec.instructions
+            )
+        except KeyError as error:
+            raise self.error(
+                "/instructions", f"there is no variable {error}", "add it to variables"
+            ) from None
 
     @property
     def plan(self) -> Policy | None:
@@ -91,6 +91,8 @@ class AgentFile:
         return [self.policy] if self.plan is None else [self.policy, self.plan]
 
     def _policy(self, key: str, file: str) -> Policy:
+        if not file:
+            raise self.error(f"/{key}", f"names no {key}", f"add {key}: {{file: policy/NAME.yaml}}")
         if file not in self.shared:
             self.shared[file] = Policy.load(self.inside(f"/{key}/file", file), name=file)
         policy: Policy = self.shared[file]
@@ -143,15 +145,12 @@ class AgentFile:
         return RunSpec(
             "",
             question,
-            gates.own,
-            gates.offers,
+            gates,
             choices,
             "\n\n".join(words),
             hooks=[hooks for hooks, _ in self._hooks.values()],
             output=self.output,
             output_retries=self.spec.output_retries,
-            gate_below=gates.below,
-            plan=gates.plan,
             window=self.spec.window,
             ask=models,
         )
@@ -172,8 +171,8 @@ class Profile(AgentFile):
         named_by: The file that names it, and where.
 
     Attributes:
+        name: Its name.
         tool: The tool whose calls start it.
-        handing_over: The tool whose calls hand over to it.
 
     Raises:
         InputError: There is no such profile, or it is none.
@@ -188,7 +187,12 @@ class Profile(AgentFile):
         super().__init__(above.root, read_profile(above.root, name), above.shared)
         self._team = team
         self.tool = agent_tool(name, self.spec.description, self)
-        self.handing_over = agent_tool(f"to_{name}", self.spec.description, self, hands_over=True)
+        self.name = name
+
+    @cached_property
+    def handing_over(self) -> Tool:
+        """The tool whose calls hand over to it. Raises ToolError."""
+        return agent_tool(f"to_{self.name}", self.spec.description, self, hands_over=True)
 
     @cached_property
     def tools(self) -> list[Tool]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from ..fail.errors import InputError
-from ..runtime.mcp.server import tool_names
+from ..runtime.mcp.server import profile_names, tool_names
 from ..runtime.policy.consistency import check_names
 from ..runtime.policy.policy import Policy
 from ..runtime.tools.loader import load_tools
+from .agent_file import read_profile
 from .project import Project
 from .record_files import NAMES
 
@@ -120,6 +121,7 @@ def _sources(project: Project) -> Iterator[Finding]:
 
     names = sorted(path.name for path in (root / "policy").glob("*.yaml"))
     yield from _each("policies", names, policy)
+    yield from _each("profiles", sorted(profile_names(root)), lambda name: read_profile(root, name))
     yield from _each("tools", tools, lambda name: load_tools([name], root))
     yield from _each("tasks", project.task_names(), lambda name: project.task_of(name).run_spec())
 

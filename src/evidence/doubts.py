@@ -38,7 +38,7 @@ def probed(
     words: dict[str, Word] = {}
     for at in places:
         call = calls.get(at.rpartition(".")[0])
-        tool = None if call is None else spec.gate.tools.get(call.call.name)
+        tool = None if call is None else spec.gates.own.tools.get(call.call.name)
         if call is not None and tool is not None and tool.probe is not None:
             answer = _asked(tool, tool.probe, call, spec, workspace)
             if answer == "done" or answer == "not_done":
@@ -50,9 +50,9 @@ def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Wor
     """Return what a probe answers, None if it or the disk fails, it is denied anything, lacks a secret, or is slow."""
 
     def decide(fact: Fact) -> Verdict:
-        return spec.gate.ask(Question(fact, tool.name))
+        return spec.gates.own.ask(Question(fact, tool.name))
 
-    reveals = spec.gate.policy.reveals(tool.name).kinds
+    reveals = spec.gates.own.policy.reveals(tool.name).kinds
     arguments, withheld = given(Invoke(call.call, tool, decide, call.at, 0, spec.redactor, reveals))
     if withheld:
         return None

@@ -95,9 +95,11 @@ class LiveRun(Task):
                 "the task is for live models, and the run is none", file=str(folder), remedy=remedy
             )
         if not models:
-            models = [_Recorded(it) for it in (ModelChoice(head.model, head.options), *head.fallbacks)]
+            first = ModelChoice(head.model, head.options)
+            models = [_Recorded(it) for it in (first, *head.fallbacks)]
             heads = [event for event in lines_in(folder) if isinstance(event, AgentStarted)]
             choices = [ModelChoice(it.model, it.options) for it in heads]
+            choices.sort(key=lambda it: it != first)  # an agent that names no model has that of the run
             own_models = {f"{it.name.provider}:{it.name.name}": _Recorded(it) for it in choices}
         return cls(task, models, own_models or {}, head, approve, read_key(folder))
 

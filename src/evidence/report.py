@@ -61,7 +61,7 @@ def report(events: Sequence[log.Event], steps: Sequence[StepView] | None = None)
         f"# Run {escape_markdown(head.run_id)}",
         "",
         f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
-        counts(steps, len(denials)),
+        counts(steps),
         "",
         *(_turns(events) if head.session else _asked("Question", head.question, end)),
         "## Steps",
@@ -102,20 +102,16 @@ def _turns(events: Sequence[log.Event]) -> list[str]:
     return parts
 
 
-def counts(steps: Sequence[StepView], denials: int | None = None) -> str:
-    """Return in one line how many steps, calls, attempts, retries and denials there are; these may be given.
-
-    Those of agents that were started count, and so do these.
-    """
+def counts(steps: Sequence[StepView]) -> str:
+    """Return in one line how many steps, calls, attempts, retries and denials there are, also of agents below."""
     every = [*all_steps(steps)]
     calls = [call for step in every for call in step.calls]
     attempts = sum(len(call.attempts) for call in calls)
     made = sum(bool(call.attempts) for call in calls)
     agents = sum(call.agent is not None for call in calls)
-    denials = len(_denials(every, _as_code)) if denials is None else denials
     return (
         f"Steps: {len(every)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
-        f" · Denials: {denials}" + (f" · Agents: {agents}" if agents else "")
+        f" · Denials: {len(_denials(every, _as_code))}" + (f" · Agents: {agents}" if agents else "")
     )
 
 

@@ -1,9 +1,13 @@
 """What a task file may hold, as types: one scenario, in `tasks/KIND/NAME.yaml`; and what a profile may."""
 
+import builtins
+import calendar
+import re
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from ..fail import errors
 from ..runtime.log.values import WindowLimits
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -270,3 +274,24 @@ class ProfileFile(AgentPart, frozen=True, kw_only=True):
     schema: Literal["profile/v1"]
     description: Annotated[str, Meta(min_length=1)]
     model: str = ""
+
+
+def exception_of(name: str) -> Exception | None:
+    """Return a builtin exception of a name, or one that a model may raise; None where it needs arguments."""
+    kind = getattr(builtins, name, None) or getattr(errors, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return None
+    try:
+        return kind()
+    except TypeError:
+        return None
+
+
+def nanoseconds_of(start: str) -> int | None:
+    """Return a time in nanoseconds since 1970, None where there is no such time."""
+    year, month, day, hour, minute, second = (int(part) for part in re.findall("[0-9]+", start))
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year, month)[1]:
+        return None
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second)) * 1_000_000_000

@@ -6,9 +6,6 @@ and stays inside; so are the paths in records, with `/`.
 
 from __future__ import annotations
 
-import builtins
-import calendar
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from ..fail import errors
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
@@ -29,7 +25,7 @@ from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
-from ..runtime.policy.consistency import check_mounts, check_redaction
+from ..runtime.policy.consistency import check_mounts, check_prices, check_redaction
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
@@ -42,7 +38,7 @@ from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual, run_now
 from .agent_file import AgentFile, Answering, Profile
 from .expectations import missed_expectations
-from .task_file import AgentPart, TaskFile
+from .task_file import AgentPart, TaskFile, exception_of, nanoseconds_of
 
 T = TypeVar("T")
 
@@ -69,7 +65,7 @@ class Task(AgentFile):
         if self.spec.profile:
             self._take_profile()
         self._scripts: dict[str, list[Script]] = {}  # by the place of an agent
-        began = _nanoseconds(self.spec.clock.start)
+        began = nanoseconds_of(self.spec.clock.start)
         if began is None:
             raise self.error("/clock/start", "is no time since 1970", 'write "2026-01-01T00:00:00Z"')
         self.began = began
@@ -77,7 +73,7 @@ class Task(AgentFile):
             if (item.text is None) == (item.link is None):
                 raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
         for n, fault in enumerate(self.spec.faults):
-            if fault.raises is not None and _exception(fault.raises) is None:
+            if fault.raises is not None and exception_of(fault.raises) is None:
                 raise self.error(
                     f"/faults/{n}/raises",
                     f"{fault.raises!a} is no exception that can be raised without arguments",
@@ -110,6 +106,12 @@ class Task(AgentFile):
         self._profile.spec = structs.replace(self._profile.spec, variables=its["variables"])
         _ = self._profile.instructions  # refused here, where its file is named
         self.spec = structs.replace(self.spec, **its)
+
+    def error(self, pointer: str, message: str, remedy: str) -> InputError:
+        """Return an error at a place of the task, or of the profile that says it."""
+        said_there = {*AgentPart.__struct_fields__} - {"variables"} if self._profile is not None else {}
+        of = self._profile if pointer.partition("/")[2].partition("/")[0] in said_there else None
+        return super().error(pointer, message, remedy) if of is None else of.error(pointer, message, remedy)
 
     @property
     def run_id(self) -> str:
@@ -232,8 +234,12 @@ class Task(AgentFile):
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        for policy in self.policies:
-            check_redaction(self.policy, policy)
+        for file in (self, *self.profiles.values()):
+            below = [it.agent for it in with_those_below(self.tools_of(file))]
+            models = [self.models_at("", it.spec.model)[1][0] for it in below if isinstance(it, Profile)]
+            for policy in file.own_policies:
+                check_redaction(self.policy, policy)
+                check_prices(policy, (it.name for it in models))
         spec = self.made_with(self._gates, self.models_at(""), self.spec.question)
         return structs.replace(
             spec,
@@ -327,7 +333,7 @@ class Task(AgentFile):
             attempts = f"{step}.m" if fault.target == "model" else f"{step}.c{fault.call}.i"
             number = at.removeprefix(attempts)
             if number != at and number.isdecimal() and fault.attempt in (None, int(number)):
-                error = None if fault.raises is None else _exception(fault.raises)
+                error = None if fault.raises is None else exception_of(fault.raises)
                 delay = fault.delays_ms * 1_000_000
                 return Fault(error, fault.target == "io", fault.returns, delay, fault.cancels)
         return None
@@ -349,27 +355,6 @@ def _tools_in(file: AgentFile) -> list[str]:
 def _place(call: str) -> str:
     """Return the place of the agent that a call started; "" for none, which is that of the run."""
     return f"{call}/" if call else ""
-
-
-def _exception(name: str) -> Exception | None:
-    """Return a builtin exception of a name, or one that a model may raise; None where it needs arguments."""
-    kind = getattr(builtins, name, None) or getattr(errors, name, None)
-    if not isinstance(kind, type) or not issubclass(kind, Exception):
-        return None
-    try:
-        return kind()
-    except TypeError:
-        return None
-
-
-def _nanoseconds(start: str) -> int | None:
-    """Return a time in nanoseconds since 1970, None where there is no such time."""
-    year, month, day, hour, minute, second = (int(part) for part in re.findall("[0-9]+", start))
-    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year, month)[1]:
-        return None
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    return calendar.timegm((year, month, day, hour, minute, second)) * 1_000_000_000
 
 
 def load_task(path: str | Path, root: Path | None = None) -> Task:

@@ -30,10 +30,12 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     """
     asked, diverged = asked_in(source, folder, name)
     found: list[str] = []
+    before: object = None
     for gate, question in asked:
         call, verdict = question.about, gate.ask(question)
         if isinstance(call, Call):
-            if question.used.get("depth") and verdict.decision == "allow":
+            is_above, before = before is call or question.used.get("depth"), call
+            if is_above and verdict.decision == "allow":
                 continue  # a policy above the agent, which only narrows what its own allows
             what = f"{call.id} {call.name} {call_text(call)}"
         elif verdict.decision == "deny":  # what a tool met, its result, or another step

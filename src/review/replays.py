@@ -11,9 +11,9 @@ from msgspec import Struct, structs
 from ..evidence.project import Project
 from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
-from ..runtime.log.events import AgentStarted, Decided, Event, RunStarted, StepEnded
+from ..runtime.log.events import AgentStarted, Compacted, Decided, Event, Received, RunStarted, StepEnded
 from ..runtime.log.journal import Diverged
-from ..runtime.loop.state import RunSpec
+from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Verdict
@@ -62,18 +62,18 @@ def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list
     """
     spec = source.run_spec()
     asked, diverged = asked_in(source, folder, name)
-    policy = spec.gate.policy
-    return spec.gate_below or spec.gate, [it for gate, it in asked if gate.policy is policy], diverged
+    policy = spec.gates.own.policy
+    return spec.gates.below, [it for gate, it in asked if gate.policy is policy], diverged
 
 
 def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> RunSpec:
     """Return a run whose agents have other gates, also those that it starts."""
 
     def changed(spec: RunSpec) -> RunSpec:
-        gate = _with_recorded_effects(other(spec.gate), head)
-        below = None if spec.gate_below is None else _with_recorded_effects(other(spec.gate_below), head)
-        plan = None if spec.plan is None else (other(spec.plan[0]), other(spec.plan[1]))
-        return structs.replace(spec, gate=gate, gate_below=below, plan=plan, each=changed)
+        own, below, plan, offers = spec.gates
+        own, below = (_with_recorded_effects(other(gate), head) for gate in (own, below))
+        plan = None if plan is None else (other(plan[0]), other(plan[1]))
+        return structs.replace(spec, gates=Gates(own, below, plan, offers), each=changed)
 
     return changed(spec)
 
@@ -160,10 +160,12 @@ def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
 
 def _is_same_decision(recorded: Event, made: Event) -> bool:
     if isinstance(recorded, AgentStarted) and isinstance(made, AgentStarted):
-        return structs.replace(recorded, policy=made.policy) == made
+        return structs.replace(recorded, policy=made.policy, plan=made.plan) == made
     if isinstance(recorded, StepEnded) and isinstance(made, StepEnded):
         # the model is told reasons, which may name a limit, and a cost decides only what it is held against
-        return structs.replace(recorded, added=made.added, cost=made.cost) == made
+        return structs.replace(recorded, added=made.added, cost=made.cost, cut=made.cut) == made
+    if isinstance(made, Compacted | Received) and type(recorded) is type(made):
+        return True  # they may tell reasons too, and decide nothing
     return (
         isinstance(recorded, Decided)
         and isinstance(made, Decided)

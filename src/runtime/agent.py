@@ -12,7 +12,7 @@ from msgspec import structs
 from ..fail.errors import InputError, ToolError
 from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
-from .log.events import Event, RunStarted
+from .log.events import Event, HandedOver, RunStarted
 from .log.steps import steps_of
 from .log.values import WindowLimits
 from .loop.hooks import HOOKS, Hooks
@@ -97,7 +97,7 @@ class Agent:
         self.modules: dict[str, dict[str, str]] = {}
         self._root = Path(root)
         given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
-        given += [EXIT_PLAN] if plan is not None else []
+        given += [EXIT_PLAN] if plan is not None and EXIT_PLAN not in given else []
         given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
         given = [team_tool(tool) if tool in TEAM_NAMES else tool for tool in given]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
@@ -164,15 +164,12 @@ class Agent:
         return RunSpec(
             run_id,
             question,
-            self._gates.own,
-            self._gates.offers,
+            self._gates,
             [choice_of(model) for model in self.models],
             self.instructions,
             hooks=self.hooks,
             output=self._output,
             output_retries=self._output_retries,
-            gate_below=self._gates.below,
-            plan=self._gates.plan,
             window=self._window,
             ask=self.models,
         )
@@ -343,8 +340,9 @@ class Agent:
         events, ended = made.journal.events, made.ended
         head = events[0]
         assert isinstance(head, RunStarted)
+        is_own = not any(isinstance(event, HandedOver) and "/" not in event.at for event in events)
         about = (head.run_id, ended.ending, ended.answer, ended.mode, len(steps_of(events)))
-        return RunResult(*about, [*made.messages], events, self._output)
+        return RunResult(*about, [*made.messages], events, self._output if is_own else None)
 
 
 def live_redactor(policy: Policy, key: bytes) -> Redactor:

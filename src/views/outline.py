@@ -8,18 +8,7 @@ from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from ..evidence.show import words
-from ..runtime.log.events import (
-    AgentEnded,
-    Answered,
-    Decided,
-    Event,
-    Failed,
-    ModelReplied,
-    RunEnded,
-    StopAsked,
-    Stopped,
-    ToolReturned,
-)
+from ..runtime.log import events as log
 from ..runtime.log.steps import model_words
 from ..runtime.models.types import call_text
 
@@ -49,7 +38,7 @@ class Node(NamedTuple):
     below: list[Node]
 
 
-def outline(events: Sequence[Event]) -> Node:
+def outline(events: Sequence[log.Event]) -> Node:
     """Return a log, which need not have ended, as an outline; steps and calls are lines of their own."""
     root = Node(events[0].at, words(events[0]), "", [])
     found: dict[str, Node] = {}
@@ -66,7 +55,7 @@ def outline(events: Sequence[Event]) -> Node:
         if step is not None and step not in found:
             add(step, f"step {step}")
         add(event.at, _text_of(event), tone_of(event))
-        for number, call in enumerate(event.calls if isinstance(event, ModelReplied) else ()):
+        for number, call in enumerate(event.calls if isinstance(event, log.ModelReplied) else ()):
             add(f"{step}.c{number}", f"{call.name} {call_text(call)}")
     return root
 
@@ -84,23 +73,23 @@ def _step_of(at: str) -> str | None:
     return None if step is None or int(step[2]) == 0 else step[0]
 
 
-def _text_of(event: Event) -> str:
+def _text_of(event: log.Event) -> str:
     """Return what an event says; the calls of a reply are lines of their own."""
-    if not isinstance(event, ModelReplied) or not event.calls or event.problem:
+    if not isinstance(event, log.ModelReplied) or not event.calls or event.problem:
         return words(event)
     proposed = f"{model_words(event)} proposed {len(event.calls)} call{'' if len(event.calls) == 1 else 's'}"
     return f"{proposed}: {event.text}" if event.text else proposed
 
 
-def tone_of(event: Event) -> Tone:
+def tone_of(event: log.Event) -> Tone:
     """Return whether what an event tells went well."""
     match event:
-        case Decided(decision=said) | Answered(answer=said):
+        case log.Decided(decision=said) | log.Answered(answer=said):
             return _TONES.get(said, "")
-        case AgentEnded(ending=ending) | RunEnded(ending=ending):
+        case log.AgentEnded(ending=ending) | log.RunEnded(ending=ending):
             return "good" if ending == "final_answer" else "bad"
-        case ToolReturned(result=None) | Failed() | Stopped() | StopAsked():
+        case log.ToolReturned(result=None) | log.Failed() | log.Stopped() | log.StopAsked():
             return "bad"
-        case ModelReplied(problem=problem):
+        case log.ModelReplied(problem=problem):
             return "bad" if problem else ""
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given, settings
@@ -79,3 +80,14 @@ def test_services_take_what_is_left(program: list[tuple[str, Any]]) -> None:
         messages = [*window.messages()]
         assert sum(len(message["content"]) for message in messages) < window.size
         assert takes_openai(openai.messages_of(messages)) and takes_anthropic(anthropic.messages_of(messages))
+
+
+@given(text=st.text(st.sampled_from('aé\u2028"\\'), min_size=60, max_size=300), most=st.integers(0, 200))
+def test_what_is_cut_is_shorter_and_says_of_what(text: str, most: int) -> None:
+    window = Window()
+    window.most = most
+    shown, size = window.shown(text), len(text.encode())
+    assert (shown != text) == bool(window.cut) <= (0 < most < size)
+    if shown != text:
+        told = json.loads(shown)
+        assert len(shown.encode()) < size == told["bytes"] and text.startswith(told["beginning"])

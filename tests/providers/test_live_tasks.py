@@ -106,9 +106,12 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
     service = serve(*map(answer, replies))
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.setenv(variable, service.url)
-    asked = ("run", "--profile", "planner", "--llm", language.name)
-    assert exit_code(*asked, "What does it say?") == 0, capsys.readouterr()
-    assert (project / "tasks/asked/planner_1.yaml").is_file() and len(service.requests) == 3
+    asked = ("run", "--profile", "planner", "--llm", language.name, "--llm-option", "max_tokens=77")
+    assert exit_code(*asked, "What says http://a//b/ ?") == 0, capsys.readouterr()
+    assert (
+        "http://a//b/ ?" in (project / "tasks/asked/planner_1.yaml").read_text()
+        and len(service.requests) == 3
+    )
     for command in ("check", "verify", "replay", "explain"):
         assert exit_code(command, "asked/planner_1") == 0, capsys.readouterr()
     assert len(service.requests) == 3

@@ -52,4 +52,4 @@ def test_every_task_is_under_a_policy_that_loads() -> None:
     for name in project.task_names():
         task = project.task_of(name)
         assert task.spec.id == name.replace("/", "-")
-        assert task.run_spec().gate.policy.version in {Policy.load(path).version for path in policies}
+        assert task.run_spec().gates.own.policy.version in {Policy.load(path).version for path in policies}

@@ -74,8 +74,9 @@ class Authority:
         self._asks = 0  # how many of them do now
         self._key: tuple[Call, str] | None = None  # the last one that was asked for
         self._times: defaultdict[str, list[int]] = defaultdict(list)
-        self._repeats: defaultdict[str, int] = defaultdict(int)
-        self._results: defaultdict[tuple[str, str], int] = defaultdict(int)
+        same = above if is_plan else None  # of the same agent
+        self._repeats: defaultdict[str, int] = defaultdict(int) if same is None else same._repeats
+        self._results: defaultdict[tuple[str, str], int] = defaultdict(int) if same is None else same._results
 
     # ---- questions -----------------------------------------------------------------------------------------------
 

@@ -123,7 +123,8 @@ async def _carry_out(run: RunState, key: str, call: Call, decided: log.Decided |
 
 def _may_share(run: RunState, calls: list[Call]) -> bool:
     """Return whether calls may go side by side: they only read, and none is decided by what another one brings."""
-    tools = [run.authority.tool_of(call) for call in calls]
+    known = run.gate.tools
+    tools = [run.authority.strictest(call.name) if call.name in known else None for call in calls]
     only_read = all(tool is not None and tool.effect in ("pure", "read") for tool in tools)
     limits = [one.gate.policy.limits.limits for one in run.authority.chain]
     is_counted = any("max_attempts" in it for it in limits) or hooks.has(run, "before_call")
@@ -309,8 +310,7 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Tol
         return _Told(over.found, stopped_call())
     except Exception as error:  # noqa: BLE001 - foreign code may raise anything
         mode = FailureMode.CATALOGUED_UNHANDLED
-        failed = log.Failed(at="", error=type(error).__name__[:100])
-        told = failed_call(mode, failed, retryable=False)
+        told = failed_call(mode, log.Failed(at="", error=type(error).__name__[:100]), retryable=False)
         run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
         return _Told(run.give_up(mode, tool.name), told)
     return await _ended_at_once(run, key, call, run.spec.redactor.data(result))

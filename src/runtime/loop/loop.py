@@ -83,6 +83,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         run.answer, run.waits = answer, True
         run.note(TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=found.mode or ""))
         run.authority.begin_turn()
+        run.changes.clear()
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
@@ -183,7 +184,7 @@ async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplie
         model = key_of(choice.name)
         reserved = run.authority.reserve(model)
         request = LLMInput(
-            spec.run_id, run.step, messages, spec.offers, reserved.tokens, spec.instructions, schema
+            spec.run_id, run.step, messages, spec.gates.offers, reserved.tokens, spec.instructions, schema
         )
         effect = AskModel(request, spec.redactor, spec.ask[number] if spec.ask else None, number)
         outcome, attempts = await with_retries(run, key, effect, idempotent=True, before=attempts)

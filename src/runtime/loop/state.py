@@ -24,19 +24,41 @@ from .authority import Authority, Ruling
 from .window import Window
 
 
+class Gates(NamedTuple):
+    """The gates of an agent.
+
+    Attributes:
+        own: That of its policy over its tools.
+        below: That of its policy over these and those of all agents that it may start.
+        plan: Two such gates of the policy that holds as well until a person has allowed a plan; None for none.
+        offers: The tools as the model is offered them.
+    """
+
+    own: Gate
+    below: Gate
+    plan: tuple[Gate, Gate] | None
+    offers: tuple[ToolOffer, ...]
+
+
+def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gates:
+    """Return the gates of an agent, given its policy, that for a plan, and its tools. Raises InputError."""
+    offered = {tool.name: tool for tool in tools}
+    tools = [*offered.values(), *(it for tool in offered.values() for it in tool.own)]
+    every = with_those_below(tools)
+    own = Gate(policy, tools)
+    below = own if every == tools else Gate(policy, every)
+    offers = tuple(own.tools[name].offer() for name in offered)
+    return Gates(own, below, None if plan is None else (Gate(plan, tools), Gate(plan, every)), offers)
+
+
 class RunSpec(Struct, frozen=True):
     """What a run is made with, or an agent that it starts.
 
     Attributes:
         run_id: Its name.
         question: What is asked.
-        gate: The gate.
-        offers: The tools as the model is offered them.
+        gates: Its gates.
         models: The model, and its fallbacks.
-        gate_below: The gate of the same policy over its tools and those of all agents that it may start; None where it
-            may start none.
-        plan: Two such gates of the policy that holds as well until a person has allowed a plan; None where no plan is
-            asked for.
         each: Changes each agent that is started, such as its gate where another policy is tried.
         ask: The functions of the models; none where a record alone answers.
         instructions: The system message.
@@ -54,8 +76,7 @@ class RunSpec(Struct, frozen=True):
 
     run_id: str
     question: str
-    gate: Gate
-    offers: tuple[ToolOffer, ...]
+    gates: Gates
     models: Sequence[ModelChoice]
     instructions: str = ""
     seed: int = 0
@@ -68,8 +89,6 @@ class RunSpec(Struct, frozen=True):
     is_session: bool = False
     forked: Forked | None = None
     window: WindowLimits | None = None
-    gate_below: Gate | None = None
-    plan: tuple[Gate, Gate] | None = None
     each: Callable[[RunSpec], RunSpec] = lambda spec: spec
     ask: Sequence[Model] = ()
 
@@ -81,9 +100,9 @@ class RunSpec(Struct, frozen=True):
             "model": model.name,
             "options": model.options,
             "instructions": self.instructions,
-            "tools": list(self.offers),
-            "policy": _head_of(self.gate.policy),
-            "plan": None if self.plan is None else _head_of(self.plan[0].policy),
+            "tools": list(self.gates.offers),
+            "policy": _head_of(self.gates.own.policy),
+            "plan": None if self.gates.plan is None else _head_of(self.gates.plan[0].policy),
             "output_schema": self.output.schema if self.output else None,
             "output_retries": self.output_retries if self.output else 0,
             "fallbacks": fallbacks,
@@ -93,26 +112,6 @@ class RunSpec(Struct, frozen=True):
 
 def _head_of(policy: Policy) -> PolicyHead:
     return PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides)
-
-
-class Gates(NamedTuple):
-    """The gates of an agent; attributes as those of RunSpec."""
-
-    own: Gate
-    below: Gate | None
-    plan: tuple[Gate, Gate] | None
-    offers: tuple[ToolOffer, ...]
-
-
-def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gates:
-    """Return the gates of an agent, given its policy, that for a plan, and its tools. Raises InputError."""
-    offered = {tool.name: tool for tool in tools}
-    tools = [*offered.values(), *(it for tool in offered.values() for it in tool.own)]
-    every = with_those_below(tools)
-    planning = None if plan is None else (Gate(plan, tools), Gate(plan, every))
-    own = Gate(policy, tools)
-    offers = tuple(own.tools[name].offer() for name in offered)
-    return Gates(own, Gate(policy, every) if every != tools else None, planning, offers)
 
 
 Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]
@@ -151,13 +150,14 @@ class RunState:
     ) -> None:
         self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
         self.guards: Sequence[Any] = ()
+        self.refused: dict[str, str] = {}
+        self._failures = 0
         self.window = Window()
         self._act_under(*self._authority(None if above is None else above.authority))
         self.mailbox = driver.begin_agent(place)
         self.children: dict[str, Branch] = {}
         self.waits = spec.is_session
         self.answer: str | None = None
-        self.refused: dict[str, str] = {}
         self.step = self.proposed = 0
         self.mode: FailureMode | None = None
         self.cost = 0
@@ -168,31 +168,28 @@ class RunState:
 
     def _authority(self, above: Authority | None) -> tuple[Authority, bool]:
         """Return what the agent may do below another authority, and whether it has to plan first."""
-        spec = self.spec
-        own = Authority(spec.gate, spec.gate_below or spec.gate, self.driver, above)
-        if spec.plan is None:
-            return own, False
-        return Authority(*spec.plan, self.driver, own, is_plan=True), True
+        own_gate, below, plan, _ = self.spec.gates
+        own = Authority(own_gate, below, self.driver, above)
+        return (own, False) if plan is None else (Authority(*plan, self.driver, own, is_plan=True), True)
 
     def _act_under(self, authority: Authority, is_planning: bool = False, background: int = 0) -> None:
         self.authority, self.gate, self.is_planning = authority, authority.gate, is_planning
+        # what other policies refused is decided anew, unless a person refused it
+        self.refused = {key: rule for key, rule in self.refused.items() if rule == Rule.APPROVAL}
         authority.background = background  # the same agents are at work for it
         self.window.most = 0 if self.spec.window is None else self.spec.window.max_message_bytes
 
     def hand_over(self, key: str, spec: RunSpec) -> None:
         """Let another agent go on, which acts under the policy of this one too, by a call at a place in the step."""
         self.guards = [*self.spec.hooks, *self.guards]
+        self.changes.clear()
         self.spec, background = spec, self.authority.background
         self._act_under(*self._authority(self.authority), background)
         self.note(HandedOver(at=self.at(f"{key}.h"), **spec.head()))
 
     def leave_plan(self) -> None:
-        """Let the agent act under its own policy from here on, and those above, if it has planned.
-
-        What was refused meanwhile may be proposed again, unless a person refused it.
-        """
+        """Let the agent act under its own policy from here on, and those above, if it has planned."""
         if self.is_planning:
-            self.refused = {key: rule for key, rule in self.refused.items() if rule == Rule.APPROVAL}
             self._act_under(self.authority.chain[1], background=self.authority.background)
 
     @property
@@ -261,10 +258,9 @@ class RunState:
 
     def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
         """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""
-        used = self.authority.used
-        word = self.gate.policy.on_failure(tool, used["failures"])
+        word = self.gate.policy.on_failure(tool, self._failures)
         found = classify(GaveUp(mode), self.gate.policy.on_deny, word)
-        used["failures"] += found.ending is None
+        self._failures += found.ending is None
         self.mode = mode
         return found
 

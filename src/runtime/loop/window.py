@@ -77,9 +77,10 @@ class Window:
         content = text.encode()
         if not 0 < self.most < len(content):
             return text
-        self.cut += 1
         beginning = content[: self.most].decode(errors="ignore")
-        return canonical({**_label(content), "beginning": beginning}).decode()
+        cut = canonical({"beginning": beginning, "bytes": len(content), "sha256": _label(content)["sha256"]})
+        self.cut += len(cut) < len(content)
+        return min(cut, content, key=len).decode()
 
     def messages(self) -> Messages:
         """Return the messages as a model gets them."""

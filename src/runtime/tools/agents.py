@@ -137,5 +137,5 @@ def with_those_below(tools: Iterable[Tool]) -> list[Tool]:
 def _is_same(tool: Tool, other: Tool) -> bool:
     """Return whether two tools of a name are one: read from the same file, or made of the same agent."""
     if tool.agent is not None:
-        return tool.agent is other.agent and tool.offer() == other.offer()
+        return tool.agent == other.agent and tool.offer() == other.offer()
     return bool(tool.digest) and (tool.digest, tool.file) == (other.digest, other.file)
