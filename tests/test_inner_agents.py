@@ -204,13 +204,22 @@ def test_which_functions_may_run_agents(project: Path) -> None:
         """Look."""
         return topic
 
-    async def with_io(topic: str, io: Any) -> str:
+    async def with_io(topic: str, io) -> str:  # type: ignore[no-untyped-def]
+        """Look."""
+        return topic
+
+    async def with_nothing(topic: str) -> str:
         """Look."""
         return topic
 
     for function in (plain, with_io):
         with pytest.raises(ToolError, match="coroutine function"):
             tachograph.tool(function, agents=agents)
+    handing = reader_in(project).as_tool("reader", "Reads.", hands_over=True)
+    wrong: list[Any]
+    for wrong in ([handing], [tachograph.tool(plain, effect="pure")], [reader_in(project)]):
+        with pytest.raises(ToolError, match="as_tool"):
+            tachograph.tool(with_nothing, agents=wrong)
     with pytest.raises(InputError, match="called 'reader'"):
         other = reader_in(project, "another").as_tool("reader", "Reads.")
         Agent(script("x"), [research_of(reader_in(project), "one"), other], policy())

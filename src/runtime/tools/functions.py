@@ -105,10 +105,11 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     offered = {name: hint for name, hint in hints.items() if name not in contexts}
     if own := given.pop("agents", ()):
         given |= {"own": own, "effect": "write", "idempotent": True}
-        if contexts or _IO in hints or not inspect.iscoroutinefunction(function):
-            problems.append(
-                "one that runs agents is a coroutine function without io and Context: make it one"
-            )
+        takes_io = contexts or _IO in inspect.signature(function).parameters
+        if takes_io or not inspect.iscoroutinefunction(function):
+            problems.append("one that runs agents is a coroutine function without io and Context: make it so")
+        if not all(isinstance(it, Tool) and it.agent is not None and not it.hands_over for it in own):
+            problems.append("`agents` are made by as_tool, and hand nothing over: give such")
     types, given["input_schema"] = _input_schema(function, offered, problems)
     given["output_schema"], is_wrapped = result_schema(hints.get("return", Any), "serialization", problems)
     try:
