@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,12 @@ def lead_of(project: Path, research: Tool, of: Policy | None = None, **rest: Any
 
 def research_of(reader: Agent, *tasks: str) -> Tool:
     @tachograph.tool(agents=[reader.as_tool("reader", "Reads.")])
-    async def research(topic: str) -> list[str]:
+    def research(topic: str) -> Generator[Any, Any, list[str]]:
         """Look it up."""
-        found = [await reader.arun(task or topic) for task in tasks]
-        return [f"{it.ending}: {it.answer}" for it in found]
+        found = []
+        for task in tasks:
+            found.append((yield "reader", task or topic))
+        return [f"{it.get('ending', it.get('error'))}: {it.get('answer')}" for it in found]
 
     return research
 
@@ -76,8 +79,7 @@ def test_what_it_runs_is_recorded_and_made_again(project: Path) -> None:
     made = tachograph.record(lead, "?", out=project / "out")
     assert result_in(made.events) == {"result": ["final_answer: alpha"] * 2}
     started = [event for event in made.events if isinstance(event, log.AgentStarted)]
-    assert [(it.at, it.question) for it in started] == [("1.c2/0", "one"), ("1.c3/0", "two")]
-    assert [it.by for it in made.events if isinstance(it, log.Proposed)] == ["1.c0", "1.c0"]
+    assert [(it.at, it.question) for it in started] == [("1.c0.g1/0", "one"), ("1.c0.g2/0", "two")]
     head: Any = made.events[0]
     assert [tool.name for tool in head.tools] == ["research", "echo"]  # the model is not offered the reader
     assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
@@ -116,10 +118,12 @@ def test_what_it_uses_up_counts(project: Path) -> None:
     assert made.ending == "loop_budget" and sum(isinstance(it, log.ModelReplied) for it in made.events) == 4
 
 
-def test_no_secret_of_a_task_is_recorded(project: Path) -> None:
-    hides = policy(redact={"kinds": ["email"]})
-    lead = lead_of(project, research_of(reader_in(project), "ask someone@mail.test", ""), hides)
-    tachograph.record(lead, "?", out=project / "out")
+def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
+    reader = reader_in(project, "someone@mail.test knows")
+    lead = lead_of(project, research_of(reader, "one", "two"), policy(redact={"kinds": ["email"]}))
+    lead.models = (script([("research", {"topic": "x"})], "done"),)
+    made = tachograph.record(lead, "?", out=project / "out")
+    assert "<secret:email:" in result_in(made.events)["result"][1]
     for path in (project / "out").iterdir():
         assert b"someone@mail.test" not in path.read_bytes()
     assert tachograph.check(lead, project / "out") == []
@@ -129,8 +133,8 @@ def test_a_stop_ends_it_too(project: Path) -> None:
     worlds: list[Any] = []
 
     def listen(event: log.Event) -> None:
-        if event.at == "1.c2/1.m1":
-            worlds[0].stop("1.c2/", "cancelled")
+        if event.at == "1.c0.g1/1.m1":
+            worlds[0].stop("1.c0.g1/", "cancelled")
 
     lead = lead_of(project, research_of(reader_in(project), "one", "two"))
     going = tachograph.arecord(lead, "?", out=project / "out", started=worlds.append, listen=listen)
@@ -139,49 +143,129 @@ def test_a_stop_ends_it_too(project: Path) -> None:
     assert tachograph.replay(lead, project / "out").events == made.events
 
 
-async def sleeps(reader: Agent) -> Any:
-    await asyncio.sleep(0)
+def test_a_stop_of_the_call_ends_all_of_it(project: Path) -> None:
+    worlds: list[Any] = []
+
+    def listen(event: log.Event) -> None:
+        if event.at == "1.c0.g1/1.m1":
+            worlds[0].stop("1.c0", "cancelled")
+
+    lead = lead_of(project, research_of(reader_in(project), "one", "two"))
+    going = tachograph.arecord(lead, "?", out=project / "out", started=worlds.append, listen=listen)
+    made = asyncio.run(going)
+    assert made.ending == "final_answer"  # the echo and the answer follow
+    assert [it.at for it in made.events if isinstance(it, log.AgentStarted)] == ["1.c0.g1/0"]
+    assert tachograph.replay(lead, project / "out").events == made.events
 
 
-async def fails(reader: Agent) -> Any:
-    await reader.arun("one")
+Work = Generator[Any, Any, dict[str, int]]
+
+
+def fails(found: Any) -> Work:
+    yield "reader", "one"
     raise LookupError("the text of an exception")
 
 
-async def gives_another_type(reader: Agent) -> Any:
-    return {1, 2}
+def says_who(found: Any) -> Work:
+    yield "reader", "one"
+    raise type("x someone@mail.test", (Exception,), {})
 
 
-async def runs_another_agent(reader: Agent) -> Any:
-    await Agent(script("x"), [], policy()).arun("one")
+def ends_the_process(found: Any) -> Work:
+    yield "reader", "one"
+    raise asyncio.CancelledError
 
 
-async def gives_options(reader: Agent) -> Any:
-    await reader.arun("one", seed=7)
+def gives_another_type(found: Any) -> Any:
+    yield "reader", "one"
+    return {"a": float("nan")}
+
+
+def has_another_agent_work(found: Any) -> Work:
+    yield "echo", "one"
+    return {}
+
+
+def has_no_name(found: Any) -> Work:
+    yield ["reader"], "one"
+    return {}
+
+
+def asks_for_nothing(found: Any) -> Work:
+    yield
+    return {}
 
 
 WRONG = [
-    (sleeps, "TypeError"), (fails, "LookupError"), (gives_another_type, "TypeError"),
-    (runs_another_agent, "InputError"), (gives_options, "InputError"),
+    (fails, "LookupError"), (says_who, ""), (ends_the_process, "CancelledError"), (gives_another_type, "NotJson"),
+    (has_another_agent_work, "LookupError"), (has_no_name, "TypeError"), (asks_for_nothing, "TypeError"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("work", "error"), WRONG, ids=lambda it: getattr(it, "__name__", it))
 def test_what_a_function_may_not_do_is_its_failure(project: Path, work: Any, error: str) -> None:
-    reader = reader_in(project)
-
-    @tachograph.tool(agents=[reader.as_tool("reader", "Reads.")])
-    async def research(topic: str) -> dict[str, int]:
+    @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
+    def research(topic: str) -> Generator[Any, Any, dict[str, Any]]:
         """Look it up."""
-        found: dict[str, int] = await work(reader)
-        return found
+        return (yield from work(topic))
 
-    told = lead_of(project, research, policy(on_failure={"default": "inform", "max_failures": 3}))
-    made = tachograph.record(told, "?", out=project / "out")
-    assert (made.ending, result_in(made.events)["exception"]) == ("final_answer", error)
-    assert tachograph.replay(told, project / "out").events == made.events
+    told = {"on_failure": {"default": "inform", "max_failures": 3}, "redact": {"kinds": ["email"]}}
+    lead = lead_of(project, research, policy(**told))
+    lead.models = (script([("research", {"topic": "x"})], "done"),)
+    made = tachograph.record(lead, "?", out=project / "out")
+    assert made.ending == "final_answer" and error in result_in(made.events)["exception"]
+    if error:  # what makes a secret itself is not made again
+        assert tachograph.replay(lead, project / "out").events == made.events
     assert lead_of(project, research).run("?").ending == "failure_mode_terminal"
-    assert b"the text of" not in (project / "out/state.jsonl").read_bytes()
+    assert not [
+        it for it in (b"the text of", b"someone@mail") if it in (project / "out/state.jsonl").read_bytes()
+    ]
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # of the function that will not end
+@pytest.mark.parametrize("denied", ["terminate", "inform"])
+def test_what_ends_a_run_is_not_for_a_function_to_catch(project: Path, denied: str) -> None:
+    @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
+    def research(topic: str) -> Generator[Any, Any, str]:
+        """Look it up until there is an answer."""
+        while True:
+            try:
+                found = yield "reader", "one"
+            except BaseException:  # noqa: BLE001 - as bad code does
+                continue
+            if found.get("answer"):
+                return ""
+
+    refuses = policy(agents={"max_children": 0}, on_deny=denied, loop_budget={"max_tool_calls": 6})
+    made = lead_of(project, research, refuses).run("?")
+    assert made.ending == ("policy_denial_terminal" if denied == "terminate" else "loop_budget")
+    assert sum(isinstance(it, log.Proposed) for it in made.events) <= 6
+
+
+def test_the_model_has_no_inner_agent_work(project: Path) -> None:
+    lead = lead_of(project, research_of(reader_in(project), "one"))
+    lead.models = (script([("reader", {"task": "evil"})], [("research", {"topic": "x"})], "done"),)
+    made = tachograph.record(lead, "?", out=project / "out")
+    decided = [(it.at, it.decision) for it in made.events if isinstance(it, log.Decided)]
+    assert decided[:3] == [("1.c0.d", "deny"), ("2.c0.d", "allow"), ("2.c0.g1.d", "allow")]
+    assert tachograph.check(lead, project / "out") == []
+
+
+def test_its_arguments_are_its_own_and_a_large_result_is_not_kept(project: Path) -> None:
+    @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
+    def research(topic: dict[str, Any]) -> Generator[Any, Any, str]:
+        """Change it."""
+        topic["a"] = "changed"
+        yield "reader", "one"
+        return "b" * 5000
+
+    lead = lead_of(project, research)
+    lead.models = (script([("research", {"topic": {"a": "b"}})], "done"),)
+    tachograph.record(lead, "?", out=project / "out")
+    assert verify(project / "out", "run") == []
+    assert b"bbbbb" not in (project / "out/state.jsonl").read_bytes()
 
 
 def test_a_failure_of_the_log_is_none_of_the_function(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,29 +281,34 @@ def test_a_failure_of_the_log_is_none_of_the_function(project: Path, monkeypatch
         tachograph.record(lead, "?", out=project / "out")
 
 
-def test_which_functions_may_run_agents(project: Path) -> None:
+def test_which_functions_may_have_agents_work(project: Path) -> None:
     agents = [reader_in(project).as_tool("reader", "Reads.")]
 
     def plain(topic: str) -> str:
         """Look."""
         return topic
 
-    async def with_io(topic: str, io) -> str:  # type: ignore[no-untyped-def]
+    def with_io(topic: str, io) -> Any:  # type: ignore[no-untyped-def]
         """Look."""
-        return topic
+        yield "reader", topic
 
-    async def with_nothing(topic: str) -> str:
+    def work(topic: str) -> Any:
         """Look."""
-        return topic
+        yield "reader", topic
 
-    for function in (plain, with_io):
-        with pytest.raises(ToolError, match="coroutine function"):
-            tachograph.tool(function, agents=agents)
     handing = reader_in(project).as_tool("reader", "Reads.", hands_over=True)
-    wrong: list[Any]
-    for wrong in ([handing], [tachograph.tool(plain, effect="pure")], [reader_in(project)]):
-        with pytest.raises(ToolError, match="as_tool"):
-            tachograph.tool(with_nothing, agents=wrong)
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (plain, {"agents": agents}, "generator"),
+        (with_io, {"agents": agents}, "io"),
+        (work, {"agents": [handing]}, "as_tool"),
+        (work, {"agents": [tachograph.tool(plain, effect="pure")]}, "as_tool"),
+        (work, {"agents": [reader_in(project)]}, "as_tool"),
+        (work, {"agents": agents, "effect": "external"}, "'effect'"),
+        (work, {"agents": agents, "timeout_s": 1}, "'timeout_s'"),
+    ]
+    for function, options, said in wrong:
+        with pytest.raises(ToolError, match=said):
+            tachograph.tool(function, **options)
+    other = reader_in(project, "another").as_tool("reader", "Reads.")
     with pytest.raises(InputError, match="called 'reader'"):
-        other = reader_in(project, "another").as_tool("reader", "Reads.")
         Agent(script("x"), [research_of(reader_in(project), "one"), other], policy())

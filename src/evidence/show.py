@@ -100,7 +100,7 @@ def words(event: log.Event) -> str:
                 f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages
             )
         case log.Proposed():
-            return f"the tool of {event.by} proposed {event.call.name} {call_text(event.call)}"
+            return f"the function proposed {event.call.name} {call_text(event.call)}"
         case log.Arrived():
             return f"somebody said: {event.text}"
         case log.CompactAsked():

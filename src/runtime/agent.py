@@ -27,7 +27,7 @@ from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
 from .run_result import RunOptions, RunResult
 from .schema.answer_type import AnswerType
-from .tools.agents import EXIT_PLAN, PROPOSE, TEAM_NAMES, agent_tool, with_those_below
+from .tools.agents import EXIT_PLAN, TEAM_NAMES, agent_tool, with_those_below
 from .tools.contract import Tool
 from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
@@ -275,8 +275,7 @@ class Agent:
     ) -> RunResult:
         """Take a question from start to ending in the running event loop.
 
-        A cancellation by the caller stops the run and is raised again once it has ended. In a tool that says so by
-        `agents` the agent becomes one below that of the run, and what it came to is returned without its log.
+        A cancellation by the caller stops the run and is raised again once it has ended.
 
         Args:
             question: The question.
@@ -287,12 +286,6 @@ class Agent:
         Raises:
             InputError: The history is no list of messages.
         """
-        if (propose := PROPOSE.get(None)) is not None:
-            if options:
-                raise InputError("an agent that a tool runs takes no options", remedy="leave them out")
-            told = await propose(self, question)
-            ending = told.get("ending", told.get("error", ""))
-            return RunResult("", ending, told.get("answer"), "", 0, [], [], self._output)
         spec = self.spec(question, run_id=f"run-{random_hex()}", **options)
         head = head_of(spec, clock="system", began=wall_ns())
         with self.workspace(deps=options.get("deps")) as workspace:

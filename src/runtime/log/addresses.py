@@ -17,7 +17,7 @@
     2.c0/0, 2.c0/end the beginning and the end of an agent that the first call of step 2 started
     2.c0/1.m1        the same as 1.m1, inside that agent
     2.c0.e           what such a call came to at once, where the agent goes on in the background
-    2.c1.n           a further call, which the tool of another one proposes
+    2.c0.g1.n        the first call that the function of a tool proposes;  2.c0.g1.d, 2.c0.g1/1.m1  as of 2.c0
     2.c0.h           the head of the agent that goes on, where such a call hands over to it
     2.c0.e.d         the decision on what such a call came to
     2.r              the messages that were read at the beginning of step 2

@@ -145,9 +145,8 @@ class Received(Made, frozen=True, kw_only=True):
 
 
 class Proposed(Made, frozen=True, kw_only=True):
-    """A call that a tool proposes, which is carried out at the address `by`; it counts as one of the step."""
+    """A call that the function of a tool proposes: another agent is to work for it."""
 
-    by: str
     call: Call
 
 

@@ -19,13 +19,11 @@ in `fail/catalog.py`.
 
 from __future__ import annotations
 
-import contextvars
-import types
-from collections.abc import Generator
 from functools import partial
+from itertools import count
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from ...fail.catalog import (
     CONTINUE,
@@ -41,8 +39,7 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.catalog import Stopped as WasStopped
-from ...fail.errors import InputError
-from ..branches import Branch, Mailbox
+from ...fail.errors import asks_to_end
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import as_json, canonical, digest
 from ..log import events as log
@@ -50,7 +47,7 @@ from ..log.values import Call, Fact, Message
 from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
 from ..models.types import read_call
 from ..policy.leaf import Result, Verdict
-from ..tools.agents import EXIT_PLAN, PROPOSE
+from ..tools.agents import EXIT_PLAN
 from ..tools.contract import Tool
 from . import hooks
 from .attempts import with_retries
@@ -75,7 +72,7 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     side_by_side = len(calls) > 1 and _may_share(run, calls)
     told: dict[int, _Told] = {}
     waiting: list[int] = []
-    authority, run.proposed = run.authority, len(calls)
+    authority = run.authority
     for n, call in enumerate(calls):
         calls[n], decided = await _decided(run, f"c{n}", call)
         if side_by_side and isinstance(decided, log.Decided) and decided.decision == "allow":
@@ -139,6 +136,11 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     if rule is not None and ruling.verdict.decision != "deny":
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
+    if "." not in key and call.name in run.gate.tools and call.name not in run.offered:
+        place = run.gate.policy.place("/tool_registry")
+        ruling = Ruling(
+            Verdict("deny", Rule.TOOL_REGISTRY, place, "only a function may have this agent work")
+        )
     if ruling.verdict.decision == "allow" and run.is_planning and call.name == EXIT_PLAN:
         reason = "a person has to allow the plan"
         ruling = Ruling(Verdict("escalate", Rule.APPROVAL, run.gate.policy.place(""), reason))
@@ -199,7 +201,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     tool = authority.strictest(call.name)
     if tool.agent is not None:
         return await _start_agent(run, key, call)
-    if tool.own:
+    if tool.inner:
         return await _run_function(run, key, call, tool)
     if tool.answer is not None:
         return await _ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
@@ -272,65 +274,44 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
     return await _counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
 
 
-class _Over(BaseException):
-    """The function of a tool does not go on: what it proposed ends the run, or the run itself failed."""
-
-    def __init__(self, found: Classification | Exception) -> None:
-        self.found = found
-
-
-async def _propose(run: RunState, key: str, tool: Tool, agent: Any, task: str) -> Any:
-    """Make a further call, of an agent that the function of a tool runs, and return what the model would read of it."""
-    name = next((it.name for it in tool.own if it.agent is agent), None)
-    if name is None:
-        raise InputError("the tool does not say that it runs this agent", remedy="name it in `agents`")
-    try:
-        own = f"c{run.proposed}"
-        run.proposed += 1
-        call = run.spec.redactor.struct(read_call(f"tc_{run.step}_{own[1:]}", name, {"task": task}))
-        run.note(log.Proposed(at=run.at(f"{own}.n"), by=run.at(key), call=call))
-        told = await _carry_out(run, own, *await _decided(run, own, call))
-    except Exception as error:
-        raise _Over(error) from error  # no failure of the function
-    if told.found.ending is not None:
-        raise _Over(told.found)
-    return told.content
-
-
 async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Told:
-    """Carry out the function of a tool that runs agents: it is a part of the run, and made again with it."""
-    try:
-        made = await _inside(tool.run(dict(call.arguments or {}), None), partial(_propose, run, key, tool))
-        result = as_json(made)
-        if tool.output_validator.first_mismatch(result) is not None:
-            raise TypeError
-    except _Over as over:
-        if isinstance(over.found, Exception):
-            raise over.found from None
-        return _Told(over.found, stopped_call())
-    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
-        mode = FailureMode.CATALOGUED_UNHANDLED
-        told = failed_call(mode, log.Failed(at="", error=type(error).__name__[:100]), retryable=False)
-        run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
-        return _Told(run.give_up(mode, tool.name), told)
-    return await _ended_at_once(run, key, call, run.spec.redactor.data(result))
-
-
-@types.coroutine
-def _inside(coroutine: Any, propose: Any) -> Generator[Any, Any, Any]:
-    """Let a function go on in a context of its own, in which agents that it runs become calls."""
-    context = contextvars.copy_context()
-    context.run(PROPOSE.set, propose)
-    step, value = coroutine.send, None
-    while True:
+    """Carry out the function of a tool that has agents work: it is a part of the run, and made again with it."""
+    work, answer = tool.run(to_builtins(call.arguments or {}), None), None
+    for number in count(1):
+        if (why := run.driver.stop_of(run.at(key))) is not None:
+            return _stopped(run, log.Stopped(at=run.at(key), why=why))
+        result = None
         try:
-            awaited = context.run(step, value)
-        except StopIteration as end:
-            return end.value
-        if isinstance(awaited, tuple | Branch | Mailbox):
-            step, value = coroutine.send, (yield awaited)
-        else:
-            step, value = coroutine.throw, TypeError("it may await nothing but agents")
+            try:
+                name, task = work.send(answer)
+                if name not in tool.inner:
+                    raise LookupError
+            except StopIteration as end:
+                result = as_json(end.value)
+                if tool.output_validator.first_mismatch(result) is not None:
+                    raise TypeError from None
+        except BaseException as error:  # foreign code may raise anything
+            if asks_to_end(error):
+                raise
+            mode, failed = (
+                FailureMode.CATALOGUED_UNHANDLED,
+                log.Failed(at="", error=type(error).__name__[:100]),
+            )
+            told = run.spec.redactor.data(failed_call(mode, failed, retryable=False))
+            run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
+            return _Told(run.give_up(mode, tool.name), told)
+        if result is not None:
+            return await _ended_at_once(run, key, call, run.spec.redactor.data(result))
+        proposed = read_call(f"{call.id}_{number}", name, {"task": task})
+        proposed, own = run.spec.redactor.struct(proposed), f"{key}.g{number}"
+        run.note(log.Proposed(at=run.at(f"{own}.n"), call=proposed))
+        inner = await _carry_out(run, own, *await _decided(run, own, proposed))
+        if inner.found.ending is not None:
+            return _Told(inner.found, stopped_call())
+        if run.at(own) not in run.counted:  # a function may ask for ever for what is denied
+            run.authority.add("tool_calls")
+        answer = inner.content
+    raise AssertionError
 
 
 async def _ended(child: RunState) -> log.AgentEnded:
@@ -360,7 +341,8 @@ async def _in_background(run: RunState, child: RunState, name: str, authority: A
 
 
 async def _ended_at_once(run: RunState, key: str, call: Call, told: dict[str, Any]) -> _Told:
-    run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
+    fits = len(canonical(told)) <= run.authority.result_bytes_left()
+    run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told if fits else {}))
     return await _counted(run, key, call, told)
 
 

@@ -43,7 +43,7 @@ class Gates(NamedTuple):
 def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gates:
     """Return the gates of an agent, given its policy, that for a plan, and its tools. Raises InputError."""
     offered = {tool.name: tool for tool in tools}
-    tools = [*offered.values(), *(it for tool in offered.values() for it in tool.own)]
+    tools = [*offered.values(), *(it for tool in offered.values() for it in tool.inner.values())]
     every = with_those_below(tools)
     own = Gate(policy, tools)
     below = own if every == tools else Gate(policy, every)
@@ -137,9 +137,10 @@ class RunState:
         waits: Whether it waits for a message: for a turn, or for those, where it has answered while they were at work.
         answer: Its last answer.
         step: The number of its step.
-        proposed: How many calls were proposed in it.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
+        counted: When calls were counted that were made, by their addresses.
+        offered: The names of the tools that the model is offered.
         changes: How often a hook sent an answer back, and how often the model was told that one does not fit.
         is_planning: Whether a person has not yet allowed its plan.
         guards: Hooks of agents that handed over to it: they still guard calls and results.
@@ -158,12 +159,12 @@ class RunState:
         self.children: dict[str, Branch] = {}
         self.waits = spec.is_session
         self.answer: str | None = None
-        self.step = self.proposed = 0
+        self.step = 0
         self.mode: FailureMode | None = None
         self.cost = 0
         self.changes: defaultdict[str, int] = defaultdict(int)
         self._decisions: defaultdict[str, int] = defaultdict(int)
-        self._counted: dict[str, int] = {}
+        self.counted: dict[str, int] = {}
         self._awaited: set[str] = set()
 
     def _authority(self, above: Authority | None) -> tuple[Authority, bool]:
@@ -177,6 +178,7 @@ class RunState:
         # what other policies refused is decided anew, unless a person refused it
         self.refused = {key: rule for key, rule in self.refused.items() if rule == Rule.APPROVAL}
         authority.background = background  # the same agents are at work for it
+        self.offered = {offer.name for offer in self.spec.gates.offers}
         self.window.most = 0 if self.spec.window is None else self.spec.window.max_message_bytes
 
     def hand_over(self, key: str, spec: RunSpec) -> None:
@@ -248,13 +250,13 @@ class RunState:
 
     def ask_about(self, key: str, call: Call) -> Ruling:
         """Ask about a proposed call, given its place in the step; one that was allowed before counts anew."""
-        if (time := self._counted.pop(self.at(key), None)) is not None:
+        if (time := self.counted.pop(self.at(key), None)) is not None:
             self.authority.uncount_call(call, time)
         return self.authority.ask_about(call)
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""
-        self._counted[self.at(key)] = self.authority.count_call(call)
+        self.counted[self.at(key)] = self.authority.count_call(call)
 
     def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
         """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from contextvars import ContextVar
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -12,8 +11,6 @@ from msgspec import Struct
 from ...fail.errors import ToolError
 from .contract import StartsAgent, Tool
 
-# makes a call of the tool of an agent that the function of a tool runs, given the agent and its task
-PROPOSE: Final[ContextVar[Callable[[Any, str], Awaitable[dict[str, Any]]]]] = ContextVar("PROPOSE")
 # what the loop itself answers, see `loop/team.py`
 EXIT_PLAN: Final = "exit_plan"
 DELEGATE: Final = "delegate"
@@ -125,7 +122,7 @@ def with_those_below(tools: Iterable[Tool]) -> list[Tool]:
         tool = waiting.popleft()
         other = found.setdefault(tool.name, tool)
         if other is tool:
-            below = (*tool.own, *(tool.agent.tools if tool.agent else ()))
+            below = (*tool.inner.values(), *(tool.agent.tools if tool.agent else ()))
             waiting += [it for it in below if found.get(it.name) is not it]
         elif not _is_same(tool, other):
             raise ToolError(

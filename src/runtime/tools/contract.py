@@ -75,7 +75,7 @@ class Tool:
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
         agent: The agent that a call starts, in the place of a function.
         hands_over: Whether that agent goes on in the place of the one that calls.
-        own: Tools of agents that the function runs, which is a coroutine function then and a part of the run.
+        inner: Tools of agents that the function has work, which is a generator then, and a part of the run.
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
     Raises:
@@ -100,7 +100,7 @@ class Tool:
         is_foreign: bool = False,
         agent: StartsAgent | None = None,
         hands_over: bool = False,
-        own: Sequence[Tool] = (),
+        inner: Sequence[Tool] = (),
         answer: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.file = file or f"tool {name!r}"
@@ -129,7 +129,7 @@ class Tool:
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
         self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
-        self.agent, self.hands_over, self.own = agent, hands_over, own
+        self.agent, self.hands_over, self.inner = agent, hands_over, {it.name: it for it in inner}
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
@@ -184,7 +184,7 @@ class Tool:
 
     def offer(self) -> ToolOffer:
         """Return the tool as the model is offered it."""
-        is_of_loop = self.agent is not None or self.answer is not None or self.own
+        is_of_loop = self.agent is not None or self.answer is not None or self.inner
         effect = "agent" if is_of_loop else self.effect
         return ToolOffer(self.name, self.description, effect, without_marks(self.input_schema))
 

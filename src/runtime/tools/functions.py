@@ -16,7 +16,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -53,7 +53,8 @@ class ToolOptions(TypedDict, total=False):
         transient: Builtin exceptions after which another attempt is worthwhile.
         timeout_s: Seconds an attempt may take.
         probe: Tells whether an attempt took place whose outcome was lost; gets the arguments as plain data, and `io`.
-        agents: Tools of agents that the function runs by `await agent.arun(TASK)`, which makes it a part of the run.
+        agents: Tools of agents that the function, a generator, has work by `found = yield NAME, TASK`: it is a part of
+            the run then, and gets what the model would read.
     """
 
     effect: str
@@ -103,15 +104,15 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     if len(contexts) > 1:
         problems.append(f"{' and '.join(map(repr, contexts))} are each the Context: take one")
     offered = {name: hint for name, hint in hints.items() if name not in contexts}
-    if own := given.pop("agents", ()):
-        given |= {"own": own, "effect": "write", "idempotent": True}
-        takes_io = contexts or _IO in inspect.signature(function).parameters
-        if takes_io or not inspect.iscoroutinefunction(function):
-            problems.append("one that runs agents is a coroutine function without io and Context: make it so")
-        if not all(isinstance(it, Tool) and it.agent is not None and not it.hands_over for it in own):
-            problems.append("`agents` are made by as_tool, and hand nothing over: give such")
+    returned = hints.get("return", Any)
+    if inner := tuple(given.pop("agents", ())):
+        given |= {"inner": inner, "effect": "write", "idempotent": True}
+        returned = (*typing.get_args(returned), Any)[2] if typing.get_args(returned) else Any
+        problems += _problems_of_generator(function, contexts, options)
+        if not all(isinstance(it, Tool) and it.agent is not None and not it.hands_over for it in inner):
+            raise ToolError("`agents` are made by as_tool, and hand nothing over", remedy="give such")
     types, given["input_schema"] = _input_schema(function, offered, problems)
-    given["output_schema"], is_wrapped = result_schema(hints.get("return", Any), "serialization", problems)
+    given["output_schema"], is_wrapped = result_schema(returned, "serialization", problems)
     try:
         made = Tool(**given, run=_run_of(function, types, contexts, is_wrapped=is_wrapped))
     except ToolError as error:
@@ -119,6 +120,17 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     if problems:
         raise ToolError("; ".join(problems), file=f"tool {given['name']!r}")
     return made
+
+
+def _problems_of_generator(
+    function: Callable[..., Any], contexts: list[str], options: ToolOptions
+) -> Iterator[str]:
+    if not inspect.isgeneratorfunction(function):
+        yield "`agents` work for a generator function: write `found = yield NAME, TASK` in it"
+    if contexts or _IO in inspect.signature(function).parameters:
+        yield "one that has agents work takes neither io nor a Context: leave them out"
+    for name in {"effect", "idempotent", "transient", "timeout_s", "probe"} & options.keys():
+        yield f"{name!r} has no meaning beside `agents`: leave it out"
 
 
 def _hints(function: Callable[..., Any], names: dict[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -185,5 +197,11 @@ def _run_of(
     def run(arguments: dict[str, Any], io: Any) -> Any:
         return result(function(**values(arguments, io)))
 
+    @functools.wraps(function)
+    def run_generator(arguments: dict[str, Any], io: Any) -> Any:
+        return result((yield from function(**values(arguments, io))))
+
+    if inspect.isgeneratorfunction(function):
+        return run_generator
     # the world awaits a coroutine function, and calls any other in a thread
     return run_async if inspect.iscoroutinefunction(function) else run
