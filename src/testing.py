@@ -25,7 +25,7 @@ from .runtime.models.scripted import Script
 from .runtime.models.types import LLMOutput, Model, ToolCall, read_call, read_reply
 from .runtime.policy.consistency import check_mounts
 from .runtime.policy.gate import Gate
-from .runtime.policy.leaf import Question, Verdict
+from .runtime.policy.leaf import Question
 from .runtime.policy.policy import Policy
 from .runtime.policy.sections import PolicyFile
 from .runtime.redaction.redactor import scripted_key
@@ -80,10 +80,6 @@ def _tool(tool: Tool | Mapping[str, Any]) -> Tool:
     return Tool(tool["name"], "", schema, _ANY_OBJECT, tool.get("effect", "read"), lambda arguments, io: {})
 
 
-def _decision(verdict: Verdict) -> Decision:
-    return Decision(verdict.decision, verdict.rule, verdict.place, verdict.reason)
-
-
 def decide(
     policy: Mapping[str, Any] | str | Path,
     tools: Iterable[Tool | Mapping[str, Any]],
@@ -119,7 +115,7 @@ def decide(
         if verdict.decision == "allow":
             made[name] += 1
             repeats[key] += 1
-        found.append(_decision(verdict))
+        found.append(Decision(*verdict))
     return found
 
 
@@ -144,7 +140,7 @@ def decide_fact(
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
     met_by = _tool({"name": "some_tool"} if tool is None else tool)
-    return _decision(Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name)))
+    return Decision(*Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name)))
 
 
 def run(

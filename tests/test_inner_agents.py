@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Tool, ToolCall
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
@@ -253,6 +253,46 @@ def test_the_model_has_no_inner_agent_work(project: Path) -> None:
     assert tachograph.check(lead, project / "out") == []
 
 
+def test_a_function_whose_calls_are_all_denied_has_failed(project: Path) -> None:
+    @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
+    def research(topic: str) -> Generator[Any, Any, str]:
+        """Look it up until there is an answer."""
+        while not (yield "reader", "one").get("answer"):
+            pass
+        return ""
+
+    refuses = policy(
+        agents={"max_children": 0},
+        loop_budget={"max_tool_calls": 999},
+        on_failure={"default": "inform", "max_failures": 1},
+    )
+    made = lead_of(project, research, refuses).run("?")
+    assert (made.ending, result_in(made.events)["exception"]) == ("final_answer", "RecursionError")
+
+
+def test_what_a_function_gets_is_its_own(project: Path) -> None:
+    @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
+    def research(topic: str) -> Generator[Any, Any, str]:
+        """Change it."""
+        (yield "reader", "one").clear()
+        return ""
+
+    def later(about: dict[str, Any]) -> dict[str, Any] | None:
+        is_first = about["call"] == {"name": "reader", "arguments": {"task": "one"}}
+        return {"arguments": {"task": "x", "background": True}} if is_first else None
+
+    lead = lead_of(project, research, hooks=Hooks("late", before_call=later))
+    tachograph.record(lead, "?", out=project / "out")
+    assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
+
+
+def test_the_model_cannot_spoil_what_a_function_proposes(project: Path) -> None:
+    lead = lead_of(project, research_of(reader_in(project), "one"))
+    lead.models = (script([("reader", {"task": "one"})], [("research", {"topic": "x"})], "done"),)
+    made = lead.run("?")
+    assert made.ending == "final_answer" and any(isinstance(it, log.AgentStarted) for it in made.events)
+
+
 def test_its_arguments_are_its_own_and_a_large_result_is_not_kept(project: Path) -> None:
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
     def research(topic: dict[str, Any]) -> Generator[Any, Any, str]:
@@ -299,12 +339,14 @@ def test_which_functions_may_have_agents_work(project: Path) -> None:
     handing = reader_in(project).as_tool("reader", "Reads.", hands_over=True)
     wrong: list[tuple[Any, dict[str, Any], str]] = [
         (plain, {"agents": agents}, "generator"),
-        (with_io, {"agents": agents}, "io"),
+        (with_io, {"agents": agents}, "generator"),
         (work, {"agents": [handing]}, "as_tool"),
         (work, {"agents": [tachograph.tool(plain, effect="pure")]}, "as_tool"),
         (work, {"agents": [reader_in(project)]}, "as_tool"),
-        (work, {"agents": agents, "effect": "external"}, "'effect'"),
-        (work, {"agents": agents, "timeout_s": 1}, "'timeout_s'"),
+        (work, {"agents": agents, "effect": "external"}, "generator"),
+        (work, {"agents": agents, "timeout_s": 1}, "generator"),
+        (work, {"agents": [tachograph.delegate(agents)]}, "as_tool"),
+        (work, {"agents": agents * 2}, "as_tool"),
     ]
     for function, options, said in wrong:
         with pytest.raises(ToolError, match=said):

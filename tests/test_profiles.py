@@ -97,7 +97,7 @@ def test_what_is_wrong_is_one_line(
     ("words", "said"),
     [
         (("looker",), "is asked nothing"),
-        (("lookr", "What?"), "'looker'"),
+        (("lookr", "What?"), "profiles/lookr.yaml"),
         (("looker", "What?"), "names no model"),
         (("looker", "", "--llm", "openai:m"), "a question"),
         (("looker", "What?", "--llm", "openai:m", "--llm-option", "x"), "NAME=VALUE"),

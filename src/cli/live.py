@@ -18,11 +18,10 @@ from ..evidence.record_files import head_in
 from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task
-from ..fail.errors import InputError, TaskError, did_you_mean
+from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, parse_document
 from ..runtime.log.events import Event
 from ..runtime.log.values import ModelChoice
-from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
 from ..runtime.models.providers.model import ProviderModel
 from ..runtime.models.types import Model
@@ -74,9 +73,6 @@ def new_task(project: Project, profile: str, question: str, llm: str | None) -> 
     Raises:
         InputError: There is no such profile, it names no model, or the question is none.
     """
-    if profile not in (known := profile_names(project.root)):
-        remedy = did_you_mean(profile, known, "`tachograph profiles` lists them")
-        raise InputError("there is no such profile", file=profile, remedy=remedy)
     if not (llm := llm or read_profile(project.root, profile).value.model):
         raise InputError("the profile names no model", file=profile, remedy="give --llm PROVIDER:MODEL")
     name = re.sub("[^a-z0-9_]", "_", profile.lower())

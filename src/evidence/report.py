@@ -240,7 +240,7 @@ def budgets(head: log.RunStarted, steps: Sequence[StepView]) -> list[tuple[str, 
     used = {
         "max_iterations": sum(bool(step.asked) for step in every),
         "max_tokens": sum(reply.usage.input_tokens + reply.usage.output_tokens for reply in replies),
-        "max_tool_calls": sum(call.is_allowed for call in calls),
+        "max_tool_calls": sum(call.is_allowed or ".g" in call.at.rpartition("/")[2] for call in calls),
         "max_result_bytes": sum(
             out.size for out in outcomes if isinstance(out, log.ToolReturned) and out.result is not None
         )
@@ -298,7 +298,7 @@ def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[
         return []
     # numbered, so that an alias is no word of Mermaid's
     alias = names.setdefault(call.call.name, f"t{len(names) + 1}")
-    arrows = [f"    model ->> gate: {step.number} {_word(call.call.name)}"]
+    arrows = [f"    {'gate' if '.g' in call.at else 'model'} ->> gate: {step.number} {_word(call.call.name)}"]
     if call.is_made:
         without = "answered" if call.agent is None else "an agent"
         results = ", ".join(attempt.result for attempt in call.attempts) or without

@@ -11,7 +11,16 @@ from msgspec import Struct, structs
 from ..evidence.project import Project
 from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
-from ..runtime.log.events import AgentStarted, Compacted, Decided, Event, Received, RunStarted, StepEnded
+from ..runtime.log.events import (
+    AgentStarted,
+    CallEnded,
+    Compacted,
+    Decided,
+    Event,
+    Received,
+    RunStarted,
+    StepEnded,
+)
 from ..runtime.log.journal import Diverged
 from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.policy.consistency import check_prices
@@ -164,7 +173,7 @@ def _is_same_decision(recorded: Event, made: Event) -> bool:
     if isinstance(recorded, StepEnded) and isinstance(made, StepEnded):
         # the model is told reasons, which may name a limit, and a cost decides only what it is held against
         return structs.replace(recorded, added=made.added, cost=made.cost, cut=made.cut) == made
-    if isinstance(made, Compacted | Received) and type(recorded) is type(made):
+    if isinstance(made, CallEnded | Compacted | Received) and type(recorded) is type(made):
         return True  # they may tell reasons too, and decide nothing
     return (
         isinstance(recorded, Decided)

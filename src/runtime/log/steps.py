@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from . import events as log
-from .addresses import number_of, place_of, step_of
+from .addresses import is_in, number_of, place_of, step_of
 from .values import Call, Message, ModelName
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
@@ -96,6 +96,8 @@ class CallView(msgspec.Struct, gc=False):
     @property
     def status(self) -> CallStatus:
         """What became of it after an allow."""
+        if self.told is not None and self.told.get("error") == "tool_failed":
+            return "failed"
         if not self.attempts:
             return "denied" if self.objection is not None else "ok"
         last = self.attempts[-1]
@@ -115,7 +117,7 @@ class CallView(msgspec.Struct, gc=False):
         """What it came to without an attempt; None where that is not known, or is refused."""
         agent = self.agent
         if self.objection is not None or self.told is not None or agent is None or agent.ended is None:
-            return None if self.objection is not None else self.told
+            return None if self.objection is not None or self.status == "failed" else self.told
         return {"ending": agent.ended.ending, "answer": agent.ended.answer}
 
     @property
@@ -250,8 +252,9 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
         elif type(event) is log.CallEnded:
             calls[above].told = event.told
         elif type(event) is log.Proposed:
-            calls[above] = CallView(above, event.call)
-            step.calls.append(calls[above])
+            calls[above], parent = CallView(above, event.call), above.rpartition(".g")[0]
+            before = [number for number, it in enumerate(step.calls, 1) if is_in(it.at, parent)]
+            step.calls.insert(max(before, default=0), calls[above])
         elif type(event) is log.HandedOver:
             calls[above].handed = event
         elif type(event) is log.Decided:

@@ -20,7 +20,6 @@ in `fail/catalog.py`.
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
 from typing import Any
 
 from msgspec import Struct, structs, to_builtins
@@ -122,7 +121,7 @@ def _may_share(run: RunState, calls: list[Call]) -> bool:
     """Return whether calls may go side by side: they only read, and none is decided by what another one brings."""
     known = run.gate.tools
     tools = [run.authority.strictest(call.name) if call.name in known else None for call in calls]
-    only_read = all(tool is not None and tool.effect in ("pure", "read") for tool in tools)
+    only_read = all(it is not None and it.effect in ("pure", "read") and not it.inner for it in tools)
     limits = [one.gate.policy.limits.limits for one in run.authority.chain]
     is_counted = any("max_attempts" in it for it in limits) or hooks.has(run, "before_call")
     is_counted |= any((call.arguments or {}).get("background") is True for call in calls)
@@ -136,7 +135,7 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     if rule is not None and ruling.verdict.decision != "deny":
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
-    if "." not in key and call.name in run.gate.tools and call.name not in run.offered:
+    if "." not in key and _is_hidden(run, call):
         place = run.gate.policy.place("/tool_registry")
         ruling = Ruling(
             Verdict("deny", Rule.TOOL_REGISTRY, place, "only a function may have this agent work")
@@ -147,6 +146,10 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     if ruling.verdict.decision == "allow":
         run.count_call(key, call)
     return run.note_decision(key, ruling)
+
+
+def _is_hidden(run: RunState, call: Call) -> bool:
+    return call.name in run.gate.tools and call.name not in run.offered
 
 
 async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided) -> _Told:
@@ -185,7 +188,8 @@ def _refused(run: RunState, call: Call, decided: log.Decided, *, executed: bool)
     after = None
     if decided.rule == Rule.TOOL_LIMITS:
         after = run.authority.retry_after_ms(call, decided.above)
-    if after is None and decided.rule not in _ABOUT_THE_RUN:
+    # what the model may not propose a function may
+    if after is None and decided.rule not in _ABOUT_THE_RUN and not _is_hidden(run, call):
         run.refused[call_key] = decided.rule
     found = run.classify(Denied(Rule(decided.rule), repeated=repeated), above=decided.above)
     return _Told(found, denied_call(decided.rule, decided.reason, executed=executed, retry_after_ms=after))
@@ -276,8 +280,8 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
 
 async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Told:
     """Carry out the function of a tool that has agents work: it is a part of the run, and made again with it."""
-    work, answer = tool.run(to_builtins(call.arguments or {}), None), None
-    for number in count(1):
+    work, answer, number, denied = tool.run(to_builtins(call.arguments or {}), None), None, 0, 0
+    while True:
         if (why := run.driver.stop_of(run.at(key))) is not None:
             return _stopped(run, log.Stopped(at=run.at(key), why=why))
         result = None
@@ -286,6 +290,8 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Tol
                 name, task = work.send(answer)
                 if name not in tool.inner:
                     raise LookupError
+                if denied > 100:  # nothing can stop it, since it waits for nothing
+                    raise RecursionError
             except StopIteration as end:
                 result = as_json(end.value)
                 if tool.output_validator.first_mismatch(result) is not None:
@@ -293,25 +299,23 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Tol
         except BaseException as error:  # foreign code may raise anything
             if asks_to_end(error):
                 raise
-            mode, failed = (
-                FailureMode.CATALOGUED_UNHANDLED,
-                log.Failed(at="", error=type(error).__name__[:100]),
-            )
+            mode = FailureMode.CATALOGUED_UNHANDLED
+            failed = log.Failed(at="", error=type(error).__name__[:100])
             told = run.spec.redactor.data(failed_call(mode, failed, retryable=False))
             run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
             return _Told(run.give_up(mode, tool.name), told)
         if result is not None:
             return await _ended_at_once(run, key, call, run.spec.redactor.data(result))
-        proposed = read_call(f"{call.id}_{number}", name, {"task": task})
+        number += 1
+        proposed = read_call(f"{call.id}_{number}", tool.inner[name].name, {"task": task})
         proposed, own = run.spec.redactor.struct(proposed), f"{key}.g{number}"
         run.note(log.Proposed(at=run.at(f"{own}.n"), call=proposed))
         inner = await _carry_out(run, own, *await _decided(run, own, proposed))
         if inner.found.ending is not None:
             return _Told(inner.found, stopped_call())
-        if run.at(own) not in run.counted:  # a function may ask for ever for what is denied
-            run.authority.add("tool_calls")
-        answer = inner.content
-    raise AssertionError
+        denied = 0 if run.at(own) in run.counted else denied + 1
+        run.authority.add("tool_calls", int(denied > 0))  # what is denied counts, too
+        answer = to_builtins(inner.content)
 
 
 async def _ended(child: RunState) -> log.AgentEnded:

@@ -16,7 +16,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -107,10 +107,13 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     returned = hints.get("return", Any)
     if inner := tuple(given.pop("agents", ())):
         given |= {"inner": inner, "effect": "write", "idempotent": True}
-        returned = (*typing.get_args(returned), Any)[2] if typing.get_args(returned) else Any
-        problems += _problems_of_generator(function, contexts, options)
-        if not all(isinstance(it, Tool) and it.agent is not None and not it.hands_over for it in inner):
-            raise ToolError("`agents` are made by as_tool, and hand nothing over", remedy="give such")
+        returned = (*typing.get_args(returned)[2:], Any)[0]
+        more = options.keys() - {"agents", "name", "description"} or contexts
+        if more or _IO in inspect.signature(function).parameters or not inspect.isgeneratorfunction(function):
+            problems.append("`agents` work for a generator without io, Context and more options: make it so")
+        working = [it for it in inner if isinstance(it, Tool) and it.agent is not None]
+        if len({it.name for it in working if "task" in it.input_schema["properties"]}) < len(inner):
+            raise ToolError("`agents` are made by as_tool, hand nothing over, and differ by name: give such")
     types, given["input_schema"] = _input_schema(function, offered, problems)
     given["output_schema"], is_wrapped = result_schema(returned, "serialization", problems)
     try:
@@ -120,17 +123,6 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     if problems:
         raise ToolError("; ".join(problems), file=f"tool {given['name']!r}")
     return made
-
-
-def _problems_of_generator(
-    function: Callable[..., Any], contexts: list[str], options: ToolOptions
-) -> Iterator[str]:
-    if not inspect.isgeneratorfunction(function):
-        yield "`agents` work for a generator function: write `found = yield NAME, TASK` in it"
-    if contexts or _IO in inspect.signature(function).parameters:
-        yield "one that has agents work takes neither io nor a Context: leave them out"
-    for name in {"effect", "idempotent", "transient", "timeout_s", "probe"} & options.keys():
-        yield f"{name!r} has no meaning beside `agents`: leave it out"
 
 
 def _hints(function: Callable[..., Any], names: dict[str, Any], problems: list[str]) -> dict[str, Any]:
