@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from tachograph import LLMInput, LLMOutput, ToolCall
 from tachograph.evidence.tasks import Task, load_task
 
 HERE = Path(__file__).parent
@@ -164,6 +165,18 @@ def turn_of(turn: Any) -> dict[str, Any]:
         key = "arguments_text" if isinstance(arguments, str) else "arguments"
         calls.append({"tool": tool, key: arguments})
     return {"calls": calls, "usage": {"input_tokens": 20, "output_tokens": 5}}
+
+
+def script(*turns: Any) -> Any:
+    """A model: text is an answer, a list are calls, each a tool and its arguments."""
+
+    def model(asked: LLMInput) -> LLMOutput:
+        turn = turns[asked.step_index - 1]
+        if isinstance(turn, str):
+            return LLMOutput(final_answer=turn)
+        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
+
+    return model
 
 
 def scenarios() -> list[dict[str, Any]]:

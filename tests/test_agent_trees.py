@@ -22,7 +22,7 @@ from tachograph.runtime.log import events as log
 from tachograph.runtime.log import steps as log_steps
 from tachograph.runtime.log.addresses import place_of
 from tachograph.testing import decide
-from tests.project import POLICY, merged
+from tests.project import POLICY, merged, script
 
 NAMES = ["say", "note", "think", "send", "middle", "leaf", "to_leaf", "exit_plan"]
 MIDDLE, LEAF = ("middle", {"task": "a"}), ("leaf", {"task": "b"})
@@ -51,18 +51,6 @@ def note(path: tachograph.WritePath, text: str) -> str:
 
 def policy(**delta: Any) -> Policy:
     return Policy.from_dict(merged(merged(POLICY, WIDE), delta))
-
-
-def script(*turns: Any) -> Any:
-    """A model: text is an answer, a list are calls, each a tool and its arguments."""
-
-    def model(asked: LLMInput) -> LLMOutput:
-        turn = turns[asked.step_index - 1]
-        if isinstance(turn, str):
-            return LLMOutput(final_answer=turn)
-        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
-
-    return model
 
 
 def tree(

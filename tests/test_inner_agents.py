@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
 import tachograph
-from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Tool, ToolCall
+from tachograph import Agent, Hooks, Policy, Tool
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
 from tachograph.runtime.log.file import LogFile
+from tachograph.runtime.log.steps import steps_of
 from tachograph.testing import run
-from tests.project import POLICY, make_project, merged
+from tachograph.views.outline import Node, outline
+from tests.project import POLICY, make_project, merged, script
 
 OWN = ["research", "reader", "look", "echo"]
+CLOSED = {"type": "object", "additionalProperties": False}
 LOOKS: Any = [("look", {"path": "book/a.txt"})], "alpha"
 
 
@@ -34,16 +37,6 @@ def policy(**delta: Any) -> Policy:
         "on_deny": "inform",
     }
     return Policy.from_dict(merged(merged(POLICY, own), delta))
-
-
-def script(*turns: Any) -> Any:
-    def model(asked: LLMInput) -> LLMOutput:
-        turn = turns[asked.step_index - 1]
-        if isinstance(turn, str):
-            return LLMOutput(final_answer=turn)
-        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
-
-    return model
 
 
 def reader_in(project: Path, *turns: Any) -> Agent:
@@ -82,6 +75,8 @@ def test_what_it_runs_is_recorded_and_made_again(project: Path) -> None:
     assert [(it.at, it.question) for it in started] == [("1.c0.g1/0", "one"), ("1.c0.g2/0", "two")]
     head: Any = made.events[0]
     assert [tool.name for tool in head.tools] == ["research", "echo"]  # the model is not offered the reader
+    calls = steps_of(made.events)[0].calls
+    assert [call.call.name for call in calls] == ["research", "reader", "reader", "echo"]
     assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
     assert tachograph.replay(lead, project / "out").events == made.events
     lines = (project / "out/state.jsonl").read_bytes().splitlines(keepends=True)
@@ -91,6 +86,22 @@ def test_what_it_runs_is_recorded_and_made_again(project: Path) -> None:
         (partial / "state.jsonl").write_bytes(b"".join(lines[:number]))
         again = tachograph.resume(lead, project / f"again{number}")
         assert [(type(it), it.at) for it in again.events] == [(type(it), it.at) for it in made.events]
+
+
+def test_what_it_runs_is_shown_below_its_call(project: Path) -> None:
+    made = lead_of(project, research_of(reader_in(project), "one", "two")).run("?")
+
+    def below(node: Node) -> dict[str, list[str]]:
+        found = {node.at: [it.at for it in node.below]}
+        for it in node.below:
+            more = below(it)
+            assert not found.keys() & more.keys()
+            found |= more
+        return found
+
+    nodes = below(outline(made.events))
+    assert nodes["1.c0"] == ["1.c0.d", "1.c0.g1", "1.c0.g2", "1.c0.e"]
+    assert nodes["1.c0.g1/1"] == ["1.c0.g1/1.m1", "1.c0.g1/1.c0", "1.c0.g1/1.e"]
 
 
 def test_it_is_the_same_in_an_event_loop_and_on_a_virtual_clock(project: Path) -> None:
@@ -129,33 +140,37 @@ def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
     assert tachograph.check(lead, project / "out") == []
 
 
-def test_a_stop_ends_it_too(project: Path) -> None:
+@pytest.mark.parametrize(("scope", "started"), [("1.c0.g1/", 2), ("1.c0", 1)])
+def test_a_stop_ends_an_agent_or_the_whole_call(project: Path, scope: str, started: int) -> None:
     worlds: list[Any] = []
 
     def listen(event: log.Event) -> None:
         if event.at == "1.c0.g1/1.m1":
-            worlds[0].stop("1.c0.g1/", "cancelled")
+            worlds[0].stop(scope, "cancelled")
 
     lead = lead_of(project, research_of(reader_in(project), "one", "two"))
     going = tachograph.arecord(lead, "?", out=project / "out", started=worlds.append, listen=listen)
     made = asyncio.run(going)
-    assert result_in(made.events)["result"][1] == "final_answer: alpha"
+    assert made.ending == "final_answer"
+    assert sum(isinstance(it, log.AgentStarted) for it in made.events) == started
+    assert any(it.at == "1.c0.e" for it in made.events) == (started == 2)
     assert tachograph.replay(lead, project / "out").events == made.events
 
 
-def test_a_stop_of_the_call_ends_all_of_it(project: Path) -> None:
-    worlds: list[Any] = []
+class Found(TypedDict):
+    error: str
 
-    def listen(event: log.Event) -> None:
-        if event.at == "1.c0.g1/1.m1":
-            worlds[0].stop("1.c0", "cancelled")
 
-    lead = lead_of(project, research_of(reader_in(project), "one", "two"))
-    going = tachograph.arecord(lead, "?", out=project / "out", started=worlds.append, listen=listen)
-    made = asyncio.run(going)
-    assert made.ending == "final_answer"  # the echo and the answer follow
-    assert [it.at for it in made.events if isinstance(it, log.AgentStarted)] == ["1.c0.g1/0"]
-    assert tachograph.replay(lead, project / "out").events == made.events
+def test_a_result_may_look_like_a_failure(project: Path) -> None:
+    @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
+    def research(topic: str) -> Generator[Any, Any, Found]:
+        """Look it up."""
+        yield "reader", "one"
+        return {"error": "tool_failed"}
+
+    lead = lead_of(project, research)
+    assert tachograph.record(lead, "?", out=project / "out").ending == "final_answer"
+    assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
 
 
 Work = Generator[Any, Any, dict[str, int]]
@@ -214,6 +229,7 @@ def test_what_a_function_may_not_do_is_its_failure(project: Path, work: Any, err
     lead.models = (script([("research", {"topic": "x"})], "done"),)
     made = tachograph.record(lead, "?", out=project / "out")
     assert made.ending == "final_answer" and error in result_in(made.events)["exception"]
+    assert steps_of(made.events)[0].calls[0].status == "failed"
     if error:  # what makes a secret itself is not made again
         assert tachograph.replay(lead, project / "out").events == made.events
     assert lead_of(project, research).run("?").ending == "failure_mode_terminal"
@@ -297,12 +313,12 @@ def test_its_arguments_are_its_own_and_a_large_result_is_not_kept(project: Path)
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
     def research(topic: dict[str, Any]) -> Generator[Any, Any, str]:
         """Change it."""
-        topic["a"] = "changed"
+        topic["a"].append("changed")
         yield "reader", "one"
         return "b" * 5000
 
     lead = lead_of(project, research)
-    lead.models = (script([("research", {"topic": {"a": "b"}})], "done"),)
+    lead.models = (script([("research", {"topic": {"a": ["b"]}})], "done"),)
     tachograph.record(lead, "?", out=project / "out")
     assert verify(project / "out", "run") == []
     assert b"bbbbb" not in (project / "out/state.jsonl").read_bytes()
@@ -321,6 +337,20 @@ def test_a_failure_of_the_log_is_none_of_the_function(project: Path, monkeypatch
         tachograph.record(lead, "?", out=project / "out")
 
 
+def test_two_functions_of_a_reply_go_one_after_another(project: Path) -> None:
+    def work(arguments: dict[str, Any], io: Any) -> Any:
+        yield "reader", f"{arguments['n']}"
+        return {}
+
+    takes = {**CLOSED, "properties": {"n": {"type": "integer"}}}
+    inner = [reader_in(project).as_tool("reader", "Reads.")]
+    research = Tool("research", "Looks.", takes, CLOSED, "pure", work, idempotent=True, inner=inner)
+    lead = lead_of(project, research)
+    lead.models = (script([("research", {"n": number}) for number in (1, 2)], "done"),)
+    places = [event.at for event in lead.run("?").events]
+    assert places.index("1.c0.e") < places.index("1.c1.d")
+
+
 def test_which_functions_may_have_agents_work(project: Path) -> None:
     agents = [reader_in(project).as_tool("reader", "Reads.")]
 
@@ -328,7 +358,7 @@ def test_which_functions_may_have_agents_work(project: Path) -> None:
         """Look."""
         return topic
 
-    def with_io(topic: str, io) -> Any:  # type: ignore[no-untyped-def]
+    def with_io(topic: str, io: Any) -> Any:
         """Look."""
         yield "reader", topic
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, Answer, LLMInput, LLMOutput, Policy, Session, ToolCall
+from tachograph import Agent, Answer, Policy, Session, Tool
 from tachograph.evidence.check import check
 from tachograph.evidence.live_tasks import LiveRun, _Recorded
 from tachograph.evidence.manifest import read_manifest
@@ -18,12 +18,14 @@ from tachograph.evidence.project import Project
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.fail.errors import InputError, PolicyError, ToolError
+from tachograph.review.explain import explain
 from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
 from tests.commands import exit_code
-from tests.project import POLICY, make_project, merged, scenarios, task_of_row
+from tests.project import POLICY, make_project, merged, scenarios, script, task_of_row
 
+CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
 LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
 PROFILE: dict[str, Any] = {
     "schema": "profile/v1", "description": "Looks.", "policy": {"file": "policy/reader.yaml"}, "tools": ["look"],
@@ -52,8 +54,8 @@ def write(root: Path, profile: dict[str, Any], task: dict[str, Any]) -> None:
 
 def test_a_profile_says_all_of_the_agent_of_a_run(project: Path) -> None:
     file, out = project / "tasks/s/asked.yaml", project / "runs/s/asked"
-    head = record(load_task(file), out).journal.events[0]
-    assert (head.instructions, head.tools[0].name) == ("Of Ann in Rome.", "look")  # type: ignore[attr-defined]
+    head: Any = record(load_task(file), out).journal.events[0]
+    assert (head.instructions, head.tools[0].name) == ("Of Ann in Rome.", "look")
     inputs, _ = read_manifest((out / "manifest.json").read_bytes(), "manifest")
     assert {"profiles/looker.yaml", "policy/reader.yaml", "tasks/s/asked.yaml"} <= inputs.keys()
     assert check(load_task(file), out, "run") == []
@@ -162,16 +164,6 @@ def test_profiles_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 # ---- in code ---------------------------------------------------------------------------------------------------------
-
-
-def script(*turns: Any) -> Any:
-    def model(asked: LLMInput) -> LLMOutput:
-        turn = turns[asked.step_index - 1]
-        if isinstance(turn, str):
-            return LLMOutput(final_answer=turn)
-        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
-
-    return model
 
 
 def policy(*names: str, **delta: Any) -> Policy:
@@ -342,6 +334,28 @@ def test_a_plan_cannot_allow_more_than_the_policy(project: Path) -> None:
 def test_the_policy_for_a_plan_hides_nothing_that_the_run_shows(project: Path) -> None:
     with pytest.raises(InputError, match="redact"):
         Agent(script("done"), [], policy(), plan=policy(redact={"kinds": ["github_token"]}), root=project)
+
+
+def test_calls_go_one_after_another_where_one_policy_says_so(project: Path) -> None:
+    """A tool of a server only reads by the policy for the plan, and is external by the own one."""
+    send = Tool("send", "Sends.", CLOSED, CLOSED, "external", lambda arguments, io: {}, is_foreign=True)
+    reads = policy("send", "exit_plan", tools={"send": {"effect": "read"}})
+    calls = [("send", {"n": number}) for number in (1, 2)]
+    made = Agent(script(calls, "done"), [send], policy("send", "exit_plan"), plan=reads, root=project).run(
+        "?"
+    )
+    places = [event.at for event in made.events]
+    assert places.index("1.c0.i1") < places.index("1.c1.d")
+
+
+def test_an_allowed_call_is_explained_once(tmp_path: Path) -> None:
+    (row,) = [row for row in scenarios() if row["name"] == "a_plan_is_revised"]
+    task = task_of_row(make_project(tmp_path / "p", [row]), row["name"])
+    record(task, tmp_path / "out")
+    lines = explain(task, tmp_path / "out", "run")
+    assert [line for line in lines if line.startswith("tc_1_0 ")] == [
+        next(it for it in lines if "look" in it)
+    ]
 
 
 def test_after_a_hand_off_the_rest_of_the_reply_is_not_made(project: Path) -> None:

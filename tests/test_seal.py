@@ -75,6 +75,7 @@ BROKEN = [
     ("runs/LIST", LINK, True),
     ("runs/s/call.partial/state.jsonl", "", True),
     ("tools/echo.py", "", True),
+    ("profiles/helper.yaml", "{}\n", True),
     ("mcp.lock", "{}\n", True),
     (SUMS, "", False),
     (SUMS, None, False),

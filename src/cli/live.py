@@ -20,6 +20,7 @@ from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, parse_document
+from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
 from ..runtime.log.values import ModelChoice
 from ..runtime.models.providers import model_of
@@ -53,11 +54,11 @@ def record_live(
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
     people = approve_at_terminal if approve else None
     source, file = LiveRun(task, models, _own_models(task), approve=people), task.root / task.file
-    if not file.exists():
+    if not file.exists():  # a question to a profile
         source.head()
         with source.workspace(lambda path, sha256: None):  # what is wrong is said before anything is written
             file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(as_yaml(task.document.data), encoding="utf-8")
+        write_durably(file, as_yaml(task.document.data).encode())
     return record(source, folder, _tell)
 
 

@@ -70,15 +70,11 @@ class AgentFile:
     @property
     def instructions(self) -> str:
         """Its instructions, with the values of variables. Raises InputError for one that has none."""
-        known: dict[str, str] = self.spec.variables
+        spec, name = self.spec, r"\{\{ *([A-Za-z0-9_]+) *\}\}"
         try:
-            return re.sub(
-                r"\{\{ *([A-Za-z0-9_]+) *\}\}", lambda match: known[match[1]], self.spec.instructions
-            )
+            return re.sub(name, lambda match: str(spec.variables[match[1]]), spec.instructions)
         except KeyError as error:
-            raise self.error(
-                "/instructions", f"there is no variable {error}", "add it to variables"
-            ) from None
+            raise self.error("/instructions", f"has no variable {error}", "add it to variables") from None
 
     @property
     def plan(self) -> Policy | None:
@@ -87,7 +83,7 @@ class AgentFile:
 
     @property
     def own_policies(self) -> list[Policy]:
-        """Both, where it has both."""
+        """Its policy, and that until a plan is allowed, where it has one."""
         return [self.policy] if self.plan is None else [self.policy, self.plan]
 
     def _policy(self, key: str, file: str) -> Policy:

@@ -30,7 +30,7 @@ _ASKED: Final = (
     "output_schema",
 )
 # the call that an address belongs to, the innermost one of agents that calls started
-_CALL: Final = re.compile(r"(?:.*/)?[0-9]+\.c[0-9]+")
+_CALL: Final = re.compile(r"(?:.*/)?[0-9]+\.c[0-9]+(?:\.g[0-9]+)?")
 _MOST: Final = 80  # characters of a value
 _LEAD: Final = 20  # of these, before the first that differs
 

@@ -118,7 +118,7 @@ class LiveRun(Task):
         """Return its first line."""
         return head_of(self.run_spec(), task=self.file, clock="system", began=self.began)
 
-    def world(self, workspace: Workspace) -> Real:  # type: ignore[override]
+    def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
         return Real(workspace, leaves=True, approve=self._approve)
 

@@ -90,11 +90,11 @@ def words(event: log.Event) -> str:
     """Return an event as a sentence."""
     match event:
         case log.RunStarted():
-            return f"run {event.run_id} started under {_policies(event)}: {event.question}"
+            return f"run {event.run_id} started under {policies_of(event)}: {event.question}"
         case log.HandedOver():
-            return f"another agent goes on under {_policies(event)}"
+            return f"another agent goes on under {policies_of(event)}"
         case log.AgentStarted():
-            return f"an agent started under {_policies(event)}: {event.question}"
+            return f"an agent started under {policies_of(event)}: {event.question}"
         case log.Received():
             return "; ".join(
                 f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages
@@ -169,6 +169,7 @@ def words(event: log.Event) -> str:
     return type(event).__name__
 
 
-def _policies(head: log.RunStarted | log.AgentStarted) -> str:
+def policies_of(head: log.RunStarted | log.AgentStarted) -> str:
+    """Return in words which policies an agent begins under."""
     plan = f", and {head.plan.file} until its plan is allowed" if head.plan is not None else ""
     return f"{head.policy.file} {head.policy.version}{plan}"

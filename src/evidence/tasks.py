@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -39,6 +39,9 @@ from ..runtime.world.virtual import Virtual, run_now
 from .agent_file import AgentFile, Answering, Profile
 from .expectations import missed_expectations
 from .task_file import AgentPart, TaskFile, exception_of, nanoseconds_of
+
+if TYPE_CHECKING:  # a scripted run imports no event loop
+    from ..runtime.world.real import Real
 
 T = TypeVar("T")
 
@@ -300,7 +303,7 @@ class Task(AgentFile):
                     f"/setup/{n}/path", f"cannot be set up ({error})", "write mount/file"
                 ) from None
 
-    def world(self, workspace: Workspace) -> Virtual:
+    def world(self, workspace: Workspace) -> Virtual | Real:
         """Return the scripted world of its run."""
         timed = [(said.at_ms * 1_000_000, said.say) for said in self.spec.turns if said.at_ms is not None]
         stop = StopAsked(at="", scope=THIS_STEP, why="interrupted")

@@ -250,7 +250,7 @@ class _Trace:
             "agent.tool.status": status,
             "openinference.span.kind": "TOOL",
         }
-        error = str(call.told["exception"]) if call.told is not None and status == "failed" else ""
+        error = str(call.told.get("exception", "")) if call.told is not None and status == "failed" else ""
         times = (call.decided_at, call.decided_at)
         if agent is not None:
             times = (agent.begun, agent.ended_at)

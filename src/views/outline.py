@@ -14,10 +14,10 @@ from ..runtime.models.types import call_text
 
 Tone = Literal["", "good", "bad", "wait"]
 # addresses of the agents that calls started, and their parts; then those of what is left
-_PLACE: Final = re.compile(r"(?:[0-9]+\.c[0-9]+/)+")
-_OF_PLACE: Final = re.compile(r"[./]?[0-9c]+")
+_PLACE: Final = re.compile(r"(?:[0-9]+\.c[0-9]+(?:\.g[0-9]+)?/)+")
+_OF_PLACE: Final = re.compile(r"[./]?[0-9cg]+")
 _OF_REST: Final = re.compile(r"[./]?[^.]+")
-_STEP: Final = re.compile(r"((?:[0-9]+\.c[0-9]+/)*)([0-9]{1,9})(?![^.])")
+_STEP: Final = re.compile(r"((?:[0-9]+\.c[0-9]+(?:\.g[0-9]+)?/)*)([0-9]{1,9})(?![^.])")
 _MOST_PARTS: Final = 40  # of an address: a log that somebody forged does not nest without end
 _TONES: Final[dict[str, Tone]] = {"allow": "good", "deny": "bad", "escalate": "wait", "silence": "bad"}
 
@@ -54,6 +54,8 @@ def outline(events: Sequence[log.Event]) -> Node:
         step = _step_of(event.at)
         if step is not None and step not in found:
             add(step, f"step {step}")
+        if isinstance(event, log.Proposed):
+            add(event.at.removesuffix(".n"), f"{event.call.name} {call_text(event.call)}")
         add(event.at, _text_of(event), tone_of(event))
         for number, call in enumerate(event.calls if isinstance(event, log.ModelReplied) else ()):
             add(f"{step}.c{number}", f"{call.name} {call_text(call)}")

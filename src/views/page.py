@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from ..evidence.report import budgets, counts
-from ..evidence.show import MOST, overview, words
+from ..evidence.show import MOST, overview, policies_of, words
 from ..fail.catalog import ENDINGS
 from ..runtime.formats.escape import truncate
 from ..runtime.log.events import Arrived, Event, RunEnded, RunStarted
@@ -57,7 +57,7 @@ def _page(name: str, events: Sequence[Event], root: Node, index: str, limit: int
             f"Fallback {number}": f"{key_of(it.name)} ({it.name.path})"
             for number, it in enumerate(head.fallbacks, 1)
         },
-        "Policy": f"{head.policy.file}, version {head.policy.version}, on_deny: {head.policy.on_deny}",
+        "Policy": f"{policies_of(head)}, on_deny: {head.policy.on_deny}",
         "Task": head.task or "none: the run was made from code",
         "Instructions": head.instructions or "none",
         "Tools": ", ".join(f"{tool.name} ({tool.effect})" for tool in head.tools) or "none",

@@ -91,33 +91,31 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, more in (
-        ("planner", {"agents": ["reader"], "plan": None}),
-        ("reader", {"model": LANGUAGES[0].name}),
-    ):
+    own = LANGUAGES[0]
+    (project / "profiles/looker.yaml").write_text((project / "profiles/reader.yaml").read_text())
+    agents = {"agents": ["reader", "looker"], "plan": None}
+    for name, more in (("planner", agents), ("reader", {"model": own.name}), ("looker", {})):
         file = project / f"profiles/{name}.yaml"
         data = json.loads(file.read_text()) | more | {"hand_over_to": [], "hooks": []}
         file.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
     policy = project / "policy/planner.yaml"
-    policy.write_text(policy.read_text().replace('"to_reader"', '"reader"'))
-    own = LANGUAGES[0]
-    call = whole(language, language.call(0, "reader", '{"task": "read"}'), stop="tool_calls")
-    replies = [call, whole(own, own.said("alpha")), whole(language, language.said("it says alpha"))]
-    service = serve(*map(answer, replies))
+    policy.write_text(policy.read_text().replace('"to_reader"', '"reader", "looker"'))
+    started = [language.call(0, name, '{"task": "read"}') for name in ("reader", "looker")]
+    first, second = (whole(language, call, stop="tool_calls") for call in started)
+    beta, end = (whole(language, language.said(text)) for text in ("beta", "it says alpha"))
+    service = serve(*map(answer, [first, whole(own, own.said("alpha")), second, beta, end]))
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.setenv(variable, service.url)
     asked = ("run", "--profile", "planner", "--llm", language.name, "--llm-option", "max_tokens=77")
     assert exit_code(*asked, "What says http://a//b/ ?") == 0, capsys.readouterr()
-    assert (
-        "http://a//b/ ?" in (project / "tasks/asked/planner_1.yaml").read_text()
-        and len(service.requests) == 3
-    )
+    assert "http://a//b/ ?" in (project / "tasks/asked/planner_1.yaml").read_text()
     for command in ("check", "verify", "replay", "explain"):
         assert exit_code(command, "asked/planner_1") == 0, capsys.readouterr()
-    assert len(service.requests) == 3
+    assert len(service.requests) == 5  # none of them asks a model
     log = (project / "runs/asked/planner_1/state.jsonl").read_text().splitlines()
-    (head,) = [line for line in log if '"event":"agent_started"' in line]
-    assert '"question":"read"' in head and f'"name":"{own.name.partition(":")[2]}"' in head
+    reader, looker = [line for line in log if '"event":"agent_started"' in line]
+    for head, model, most in ((reader, own, 8192), (looker, language, 77)):
+        assert f'"name":"{model.name.partition(":")[2]}"' in head and f'"max_tokens":{most}' in head
 
 
 BAD = [

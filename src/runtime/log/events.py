@@ -145,7 +145,7 @@ class Received(Made, frozen=True, kw_only=True):
 
 
 class Proposed(Made, frozen=True, kw_only=True):
-    """A call that the function of a tool proposes: another agent is to work for it."""
+    """A call that the function of a tool proposes: it starts an agent."""
 
     call: Call
 

@@ -7,7 +7,8 @@
       _invoke             only after an allow
         with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
-        _start_agent        in place of attempts, where the tool is an agent, which may go on in the place of this one
+        _run_function       in place of attempts, where the function of the tool starts agents
+        _start_agent        likewise, where the tool is an agent, which may go on in the place of this one
         tool.answer         likewise, where the loop itself answers
         _returned           counts the result
           hooks.after_call    may deny or change it
@@ -138,7 +139,7 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     if "." not in key and _is_hidden(run, call):
         place = run.gate.policy.place("/tool_registry")
         ruling = Ruling(
-            Verdict("deny", Rule.TOOL_REGISTRY, place, "only a function may have this agent work")
+            Verdict("deny", Rule.TOOL_REGISTRY, place, "only the function of a tool may start this agent")
         )
     if ruling.verdict.decision == "allow" and run.is_planning and call.name == EXIT_PLAN:
         reason = "a person has to allow the plan"
@@ -188,7 +189,7 @@ def _refused(run: RunState, call: Call, decided: log.Decided, *, executed: bool)
     after = None
     if decided.rule == Rule.TOOL_LIMITS:
         after = run.authority.retry_after_ms(call, decided.above)
-    # what the model may not propose a function may
+    # a function may start the agent that the model may not
     if after is None and decided.rule not in _ABOUT_THE_RUN and not _is_hidden(run, call):
         run.refused[call_key] = decided.rule
     found = run.classify(Denied(Rule(decided.rule), repeated=repeated), above=decided.above)
@@ -279,7 +280,7 @@ async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
 
 
 async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Told:
-    """Carry out the function of a tool that has agents work: it is a part of the run, and made again with it."""
+    """Carry out a generator function that starts agents. It is a part of the run: a replay carries it out again."""
     work, answer, number, denied = tool.run(to_builtins(call.arguments or {}), None), None, 0, 0
     while True:
         if (why := run.driver.stop_of(run.at(key))) is not None:

@@ -11,9 +11,9 @@ from msgspec import Struct
 from ...fail.errors import ToolError
 from .contract import StartsAgent, Tool
 
-# what the loop itself answers, see `loop/team.py`
-EXIT_PLAN: Final = "exit_plan"
 DELEGATE: Final = "delegate"
+EXIT_PLAN: Final = "exit_plan"
+# what the loop itself answers, see `loop/team.py`
 TEAM_NAMES: Final = ("send_message", "list_agents", "stop_agent", EXIT_PLAN)
 _INPUT: Final[dict[str, Any]] = {
     "type": "object",

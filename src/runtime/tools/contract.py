@@ -75,7 +75,8 @@ class Tool:
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
         agent: The agent that a call starts, in the place of a function.
         hands_over: Whether that agent goes on in the place of the one that calls.
-        inner: Tools of agents that the function has work, which is a generator then, and a part of the run.
+        inner: Tools that start agents, for the function alone, which then is a generator function. The loop carries it
+            out, and it may yield the name of one of them with a task.
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
     Raises:

@@ -7,7 +7,7 @@
 The signature is the input schema, the return annotation the output schema, the docstring what the model reads. A text
 beside an annotation describes the parameter; `Url`, `ReadPath`, `WritePath`, `Text` and `AnyText` say what a string is.
 A parameter `io` gets the io of the attempt, and one of the type `Context[Deps]` the caller's own object: the model is
-offered neither.
+offered neither. A generator function with `agents=[...]` starts agents by `yield`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ToolOptions(TypedDict, total=False):
         transient: Builtin exceptions after which another attempt is worthwhile.
         timeout_s: Seconds an attempt may take.
         probe: Tells whether an attempt took place whose outcome was lost; gets the arguments as plain data, and `io`.
-        agents: Tools of agents that the function, a generator, has work by `found = yield NAME, TASK`: it is a part of
-            the run then, and gets what the model would read.
+        agents: Tools that start agents, made by `as_tool`. The function then is a generator function, which starts one
+            of them by `result = yield NAME, TASK`; the result is what a model would read.
     """
 
     effect: str
@@ -110,10 +110,10 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
         returned = (*typing.get_args(returned)[2:], Any)[0]
         more = options.keys() - {"agents", "name", "description"} or contexts
         if more or _IO in inspect.signature(function).parameters or not inspect.isgeneratorfunction(function):
-            problems.append("`agents` work for a generator without io, Context and more options: make it so")
+            problems.append("`agents` need a generator function without io, Context, options: make it one")
         working = [it for it in inner if isinstance(it, Tool) and it.agent is not None]
         if len({it.name for it in working if "task" in it.input_schema["properties"]}) < len(inner):
-            raise ToolError("`agents` are made by as_tool, hand nothing over, and differ by name: give such")
+            raise ToolError("`agents` holds what starts no agent, or a name twice", remedy="use as_tool")
     types, given["input_schema"] = _input_schema(function, offered, problems)
     given["output_schema"], is_wrapped = result_schema(returned, "serialization", problems)
     try:
