@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..evidence.agent_file import AgentFile, read_profile
 from ..evidence.folder import partial_of
@@ -15,20 +15,38 @@ from ..evidence.live_tasks import LiveRun
 from ..evidence.project import Project
 from ..evidence.record import record, resume
 from ..evidence.record_files import head_in
+from ..evidence.sessions import Conversation
 from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
-from ..evidence.tasks import Task
+from ..evidence.tasks import Task, load_task
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, parse_document
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
 from ..runtime.log.values import ModelChoice
+from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
 from ..runtime.models.providers.model import ProviderModel
-from ..runtime.models.types import Model
+from ..runtime.models.types import Model, Piece
 from ..runtime.run import RunMade
+from ..runtime.world.people import Approve
+from ..runtime.world.real import Real
 from .approval import approve_at_terminal
 from .common import as_yaml, say
+
+# what a task says of its one run, and not of its agent
+_OF_ONE_RUN: Final = (
+    "id",
+    "title",
+    "question",
+    "turns",
+    "forked",
+    "clock",
+    "llm",
+    "approvals",
+    "faults",
+    "expected",
+)
 
 
 def record_live(
@@ -47,22 +65,73 @@ def record_live(
     Raises:
         InputError: The model cannot be had, or the task is not for it.
     """
+    if task.is_session:
+        raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
+    people = approve_at_terminal if approve else None
+    return record(_new_run(task, llm, base_url, options, people), folder, _tell)
+
+
+def conversation(
+    task: Task,
+    folder: Path,
+    llm: str | None,
+    base_url: str | None,
+    options: Iterable[str],
+    approve: Approve,
+    listen: Callable[[Event], None],
+    on_piece: Callable[[Piece], None],
+) -> Conversation[RunMade]:
+    """Return the conversation of a task with a live model, which goes on if it was left.
+
+    Args:
+        task: The task.
+        folder: Where the record goes.
+        llm: As of `record_live`.
+        base_url: Likewise.
+        options: Likewise.
+        approve: Asks a person about a call.
+        listen: Is told of each line of the run.
+        on_piece: Is told of pieces of text as they come from the model.
+
+    Raises:
+        InputError: The model cannot be had, or the task is not for it.
+    """
+
+    def begin(partial: Path | None, started: Callable[[Real], None]) -> LiveRun:
+        def began(world: Real) -> None:
+            world.on_piece = on_piece
+            started(world)
+
+        if partial is None:
+            return _new_run(task, llm, base_url, options, approve, started=began)
+        return _open_run(task, partial, base_url, approve, started=began)
+
+    return Conversation(begin, lambda made: made, folder, listen)
+
+
+def _new_run(
+    task: Task,
+    llm: str | None,
+    base_url: str | None,
+    options: Iterable[str],
+    approve: Approve | None,
+    **rest: Any,
+) -> LiveRun:
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     name = llm or task.spec.llm.live[0]
     models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
-    people = approve_at_terminal if approve else None
-    source, file = LiveRun(task, models, _own_models(task), approve=people), task.root / task.file
-    if not file.exists():  # a question to a profile
+    source, file = LiveRun(task, models, _own_models(task), approve=approve, **rest), task.root / task.file
+    if not file.exists():  # one that was made of a question, or for a conversation
         source.head()
         with source.workspace(lambda path, sha256: None):  # what is wrong is said before anything is written
             file.parent.mkdir(parents=True, exist_ok=True)
         write_durably(file, as_yaml(task.document.data).encode())
-    return record(source, folder, _tell)
+    return source
 
 
-def new_task(project: Project, profile: str, question: str, llm: str | None) -> Task:
+def task_for_question(project: Project, profile: str, question: str, llm: str | None) -> Task:
     """Return a task in which a profile is asked a question; its file is written when it is recorded.
 
     Args:
@@ -74,14 +143,42 @@ def new_task(project: Project, profile: str, question: str, llm: str | None) -> 
     Raises:
         InputError: There is no such profile, it names no model, or the question is none.
     """
-    if not (llm := llm or read_profile(project.root, profile).value.model):
-        raise InputError("the profile names no model", file=profile, remedy="give --llm PROVIDER:MODEL")
-    name = re.sub("[^a-z0-9_]", "_", profile.lower())
-    number = next(it for it in count(1) if not (project.root / f"tasks/asked/{name}_{it}.yaml").exists())
-    about: dict[str, Any] = {"schema": "task/v1", "id": f"asked-{name}_{number}", "title": question}
-    about |= {"profile": profile, "question": question, "llm": {"live": [llm]}}
-    label = f"tasks/asked/{name}_{number}.yaml"
-    document = parse_document(as_yaml(about).encode(), label, TaskError)
+    llm = llm or read_profile(project.root, profile).value.model
+    return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm)
+
+
+def task_for_chat(project: Project, given: str, llm: str | None) -> Task:
+    """Return the task of a conversation with a profile, or with the agent of a task; its file may not be written yet.
+
+    Args:
+        project: The project.
+        given: The name of a profile, or a task; one that is a conversation of a live model is taken as it is.
+        llm: The model as `PROVIDER:MODEL`; None for the one that is named there.
+
+    Raises:
+        InputError: There is no such profile or task, or it names no model.
+    """
+    if given in profile_names(project.root):
+        llm = llm or read_profile(project.root, given).value.model
+        return _new_task(project, "chats", given, {"profile": given}, llm)
+    task = load_task(project.task_file(Path(given)), project.root)
+    if task.is_session and not task.is_scripted:
+        return task
+    about = {key: it for key, it in task.document.data.items() if key not in _OF_ONE_RUN}
+    models = task.spec.llm.live
+    llm = llm or (models[0] if len(models) == 1 else None)
+    return _new_task(project, "chats", task.folder.rpartition("/")[2], about, llm)
+
+
+def _new_task(project: Project, kind: str, of: str, about: Mapping[str, Any], llm: str | None) -> Task:
+    if not llm:
+        raise InputError("names no model", file=of, remedy="give --llm PROVIDER:MODEL")
+    name = re.sub("[^a-z0-9_]", "_", of.lower())
+    number = next(it for it in count(1) if not (project.root / f"tasks/{kind}/{name}_{it}.yaml").exists())
+    label = f"tasks/{kind}/{name}_{number}.yaml"
+    title = about.get("question", f"a conversation with {of}")
+    given = {"schema": "task/v1", "id": f"{kind}-{name}_{number}", "title": title, **about}
+    document = parse_document(as_yaml({**given, "llm": {"live": [llm]}}).encode(), label, TaskError)
     return Task(project.root, TypedDocument(label, document, TaskFile, TaskError))
 
 
@@ -89,7 +186,16 @@ def resume_live(
     task: Task, folder: Path, settled: Mapping[str, Any], base_url: str | None, approve: bool
 ) -> RunMade:
     """Go on with a run of a live model; arguments as above. Raises InputError."""
-    head = head_in(partial_of(folder))
+    people = approve_at_terminal if approve else None
+    if task.is_session:
+        raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
+    return resume(_open_run(task, partial_of(folder), base_url, people), folder, settled, _tell)
+
+
+def _open_run(
+    task: Task, partial: Path, base_url: str | None, approve: Approve | None, **rest: Any
+) -> LiveRun:
+    head = head_in(partial)
     choices = [ModelChoice(head.model, head.options), *head.fallbacks]
     models = [
         model_of(
@@ -97,10 +203,7 @@ def resume_live(
         )
         for number, it in enumerate(choices)
     ]
-    source = LiveRun.of(
-        task, partial_of(folder), models, _own_models(task), approve_at_terminal if approve else None
-    )
-    return resume(source, folder, settled, _tell)
+    return LiveRun.of(task, partial, models, _own_models(task), approve, **rest)
 
 
 def _own_models(task: Task) -> dict[str, Model]:

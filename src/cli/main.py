@@ -117,9 +117,9 @@ def run(
         if profile is None:
             task = load_task(project.task_file(Path(given)))
         else:
-            from .live import new_task
+            from .live import task_for_question
 
-            task = new_task(project, profile, given, llm)
+            task = task_for_question(project, profile, given, llm)
         if task.root != project.root:
             raise task.error("", "the task is of another project", "change into that project")
         _say_wider(task)

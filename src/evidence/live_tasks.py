@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +48,7 @@ class LiveRun(Task):
         head: The first line that was recorded; None for a new run.
         approve: Asks a person about a call.
         key: What placeholders of secrets are made with; a new one unless given.
+        started: Is given the world of the run.
     """
 
     key: bytes
@@ -60,9 +61,11 @@ class LiveRun(Task):
         head: RunStarted | None = None,
         approve: Approve | None = None,
         key: bytes | None = None,
+        started: Callable[[Real], None] = lambda world: None,
     ) -> None:
         super().__init__(task.root, task.document)
         self._models, self._own_models, self._approve = models, own_models, approve
+        self._started = started
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
         self.began = wall_ns() if head is None else head.began
         self.key = random_key() if key is None else key
@@ -82,6 +85,7 @@ class LiveRun(Task):
         models: Sequence[Any] = (),
         own_models: Mapping[str, Model] | None = None,
         approve: Approve | None = None,
+        **rest: Any,
     ) -> LiveRun:
         """Return the run that a folder holds, for which the record answers unless models are given.
 
@@ -101,7 +105,7 @@ class LiveRun(Task):
             choices = [ModelChoice(it.model, it.options) for it in heads]
             choices.sort(key=lambda it: it != first)  # an agent that names no model has that of the run
             own_models = {f"{it.name.provider}:{it.name.name}": _Recorded(it) for it in choices}
-        return cls(task, models, own_models or {}, head, approve, read_key(folder))
+        return cls(task, models, own_models or {}, head, approve, read_key(folder), **rest)
 
     def models_at(self, place: str, model: str = "") -> Answering:
         """Return the models of the agent at a place, which may have one of its own."""
@@ -120,7 +124,9 @@ class LiveRun(Task):
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        return Real(workspace, leaves=True, approve=self._approve)
+        world = Real(workspace, leaves=True, listens=self.is_session, approve=self._approve)
+        self._started(world)
+        return world
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive it to its end in an event loop."""

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import shutil
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
@@ -28,6 +28,7 @@ from .agent_runs import AgentRun, cleared, new_run
 from .folder import INPUTS, KEY, MOUNTS, SOURCES, open_folder, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
 from .record_files import STATE, lines_in
+from .run_source import RunSource
 
 T = TypeVar("T")
 
@@ -48,39 +49,44 @@ class Turn(Struct, frozen=True):
     mode: str
 
 
-class Session:
-    """A conversation with an agent; to be used as an asynchronous context manager.
+Made = TypeVar("Made")
+Begin = Callable[[Path | None, Callable[[Real], None]], RunSource]
+"""Returns what a conversation is made from, new or as a folder holds it; a function is to be given its world."""
+
+
+class Conversation(Generic[Made]):
+    """A conversation that goes on from turn to turn; to be used as an asynchronous context manager.
 
     Its log lies in `PATH.partial` until it is closed, and then the four files of a record in `PATH`. A process may end
-    at any time: a Session at the same path goes on from there.
+    at any time: another one at the same path goes on from there.
 
     Args:
-        agent: The agent.
+        begin: What it is made from.
+        result_of: Makes what `close` returns of a run that has ended.
         path: Where the record goes.
         listen: Is told of each line of the log.
         settled: A person's word, `done` or `not_done`, on each effect in doubt, by its address.
-        **options: See RunOptions; those of a conversation that goes on are as they were, but for `deps`.
 
     Attributes:
-        turns: The turns so far.
+        turns: The turns so far, also those that were taken back.
         world: The world of the run, whose `stop` may be called from any thread; None before it has begun.
 
     Raises:
         OutputError: A record lies there, or another process has the conversation.
-        Diverged: The agent is not that of the log any more.
+        Diverged: What it is made from is not that of the log any more.
     """
 
     def __init__(
         self,
-        agent: Agent,
+        begin: Begin,
+        result_of: Callable[[RunMade], Made],
         path: str | Path,
-        *,
         listen: Listen | None = None,
         settled: Mapping[str, Word] | None = None,
-        **options: Unpack[RunOptions],
     ) -> None:
-        self._agent, self._path, self._options = agent, cleared(path, replace=False), options
-        self._listen, self._settled = listen, settled or {}
+        self._begin, self._result_of = begin, result_of
+        self._path, self._listen, self._settled = cleared(path, replace=False), listen, settled or {}
+        self._has_plan = False
         self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
         self._is_idle.set()
@@ -93,12 +99,11 @@ class Session:
         past = lines_in(partial_of(cleared(self._path, replace=False)))
         for event in past:
             self._note(event)
+        source = self._begin(partial_of(self._path) if past else None, self._began)
+        self._has_plan = source.run_spec().gates.plan is not None
         if past:
-            rest = {"started": self._began, "deps": self._options.get("deps")}
-            source = AgentRun.of(self._agent, partial_of(self._path), **rest)
             run = resume_async(source, self._path, self._settled, self._hear)
         else:
-            source = new_run(self._agent, "", self._options, is_session=True, started=self._began)
             run = record_async(source, self._path, self._hear)
         self._run = asyncio.create_task(run)
         await self._until(self._has_begun)
@@ -151,13 +156,78 @@ class Session:
         """Ask for a summary of what went before, which the model makes before it is asked anything else."""
         self._enter(log.CompactAsked(at="", focus=_whole(focus)))
 
-    async def close(self) -> RunResult:
+    def plan(self) -> None:
+        """Have the agent plan again: its policy for a plan holds until a person has allowed the next one.
+
+        Raises:
+            InputError: It has none.
+        """
+        if not self._has_plan:
+            raise InputError("the agent has no policy for a plan", remedy="give it plan=Policy.load(FILE)")
+        self._enter(log.PlanAsked(at=""))
+
+    def undo(self) -> None:
+        """Take the last turn back: the model is not shown it any more. What it did is done, and stays in the log.
+
+        Raises:
+            InputError: A turn is under way.
+        """
+        if not self._is_idle.is_set():
+            raise InputError("a turn is under way", remedy="interrupt it first")
+        self._enter(log.UndoAsked(at=""))
+
+    async def close(self) -> Made:
         """End the conversation when it is idle, unless it has ended, and put the four files of its record in place."""
         if self._run is None or not self._run.done():
             await self._until(self._is_idle)
             self._enter(log.Closed(at=""))
         assert self._run is not None
-        return self._agent.result_of(await self._run)
+        return self._result_of(await self._run)
+
+    def _enter(self, event: log.Entered) -> None:
+        if self.world is None or self._run is None or self._run.done():
+            raise InputError("the conversation is not open, or has ended", remedy="open a Session")
+        self.world.enter(event)
+
+    async def _until(self, event: asyncio.Event) -> None:
+        """Wait for an event; what ends the run before is raised."""
+        if self._run is None:
+            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._run.done() and not event.is_set():
+            self._run.result()
+            raise InputError("the conversation has ended", remedy="begin another one")
+
+
+class Session(Conversation[RunResult]):
+    """A conversation with an agent in code.
+
+    Args:
+        agent: The agent.
+        path: As of Conversation.
+        listen: Likewise.
+        settled: Likewise.
+        **options: See RunOptions; those of a conversation that goes on are as they were, but for `deps`.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        path: str | Path,
+        *,
+        listen: Listen | None = None,
+        settled: Mapping[str, Word] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> None:
+        def begin(folder: Path | None, started: Callable[[Real], None]) -> RunSource:
+            if folder is None:
+                return new_run(agent, "", options, is_session=True, started=started)
+            return AgentRun.of(agent, folder, started=started, deps=options.get("deps"))
+
+        super().__init__(begin, agent.result_of, path, listen, settled)
+        self._agent, self._options = agent, options
 
     def fork(self, turn: int, path: str | Path) -> Session:
         """Return a conversation of its own that begins with the turns of this one up to a number.
@@ -187,22 +257,6 @@ class Session:
         lines = [writer.line(log.encode(event)) for event in (forked, *events[1 : ends[turn - 1]])]
         write_durably(partial / STATE, b"".join(lines))
         return other
-
-    def _enter(self, event: log.Entered) -> None:
-        if self.world is None or self._run is None or self._run.done():
-            raise InputError("the conversation is not open, or has ended", remedy="open a Session")
-        self.world.enter(event)
-
-    async def _until(self, event: asyncio.Event) -> None:
-        """Wait for an event; what ends the run before is raised."""
-        if self._run is None:
-            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
-        waiting = asyncio.create_task(event.wait())
-        await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if self._run.done() and not event.is_set():
-            self._run.result()
-            raise InputError("the conversation has ended", remedy="begin another one")
 
 
 def _whole(text: str) -> str:
@@ -265,6 +319,14 @@ class SyncSession:
     def compact(self, focus: str = "") -> None:
         """Do as Session.compact does."""
         self._session.compact(focus)
+
+    def plan(self) -> None:
+        """Do as Session.plan does."""
+        self._session.plan()
+
+    def undo(self) -> None:
+        """Do as Session.undo does."""
+        self._session.undo()
 
     def fork(self, turn: int, path: str | Path) -> SyncSession:
         """Do as Session.fork does."""

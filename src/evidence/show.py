@@ -105,9 +105,14 @@ def words(event: log.Event) -> str:
             return f"somebody said: {event.text}"
         case log.CompactAsked():
             return f"somebody asked for a summary{f': {event.focus}' if event.focus else ''}"
+        case log.PlanAsked():
+            return "somebody asked for a plan"
+        case log.UndoAsked():
+            return "somebody took the last turn back"
         case log.Compacted():
             summed = f"{event.messages} messages summed up, " if event.messages else ""
-            return f"{summed}{event.results} results left out; the model is shown {event.size} bytes"
+            undone = f"{event.undone} messages taken back, " if event.undone else ""
+            return f"{summed}{undone}{event.results} results left out; the model is shown {event.size} bytes"
         case log.Closed():
             return "nobody says anything more"
         case log.TurnEnded():

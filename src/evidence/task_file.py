@@ -140,11 +140,15 @@ class Said(Part, frozen=True):
         say: What somebody says.
         at_ms: When it interrupts what the run does then; unless given, it is said when the run waits for it.
         compact: Before that, a summary of what went before is asked for, with this focus.
+        plan: Whether a plan is asked for before that.
+        undo: Whether the turn before is taken back first.
     """
 
     say: str
     at_ms: Count | None = None
     compact: str | None = None
+    plan: bool = False
+    undo: bool = False
 
 
 class ForkedFrom(Part, frozen=True):

@@ -18,7 +18,17 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
-from ..runtime.log.events import Answered, Arrived, CompactAsked, Entered, Event, RunStarted, StopAsked
+from ..runtime.log.events import (
+    Answered,
+    Arrived,
+    CompactAsked,
+    Entered,
+    Event,
+    PlanAsked,
+    RunStarted,
+    StopAsked,
+    UndoAsked,
+)
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.loop.team import team_tool
@@ -84,7 +94,7 @@ class Task(AgentFile):
                 )
             if fault.target == "io" and fault.raises is None:
                 raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
-        if bool(self.spec.question) == bool(self.spec.turns):
+        if bool(self.spec.question) == bool(self.spec.turns) and (self.spec.turns or not self.spec.llm.live):
             raise self.error("", "needs a question or turns, and not both", "give one of them")
         if (self.spec.llm.stub is None) == (not self.spec.llm.live):
             raise self.error("/llm", "needs a script or live models, and not both", "give stub or live")
@@ -115,6 +125,11 @@ class Task(AgentFile):
         said_there = {*AgentPart.__struct_fields__} - {"variables"} if self._profile is not None else {}
         of = self._profile if pointer.partition("/")[2].partition("/")[0] in said_there else None
         return super().error(pointer, message, remedy) if of is None else of.error(pointer, message, remedy)
+
+    @property
+    def is_session(self) -> bool:
+        """Whether its run is a conversation; of a live model, one that somebody has at a terminal."""
+        return not self.spec.question
 
     @property
     def run_id(self) -> str:
@@ -250,7 +265,7 @@ class Task(AgentFile):
             seed=self.spec.seed,
             redactor=self.policy.redactor({}, scripted_key(self.run_id)),
             deadline_s=self.spec.deadline_s,
-            is_session=bool(self.spec.turns),
+            is_session=self.is_session,
             forked=self._forked,
         )
 
@@ -310,7 +325,9 @@ class Task(AgentFile):
         arrivals = [(time, it) for time, text in timed for it in (stop, Arrived(at="", text=text))]
         turns: list[Entered] = []
         for said in (it for it in self.spec.turns if it.at_ms is None):
+            turns += [UndoAsked(at="")] if said.undo else []
             turns += [] if said.compact is None else [CompactAsked(at="", focus=said.compact)]
+            turns += [PlanAsked(at="")] if said.plan else []
             turns.append(Arrived(at="", text=said.say))
         return Virtual(workspace, self.fault, arrivals, self.answer, turns)
 

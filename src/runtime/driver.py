@@ -35,7 +35,8 @@ from .redaction.redactor import Redactor
 Word = Literal["done", "not_done"]
 T = TypeVar("T")
 # in the step of the run, since nobody asked for them
-_Numbered = log.Arrived | log.CompactAsked | log.Closed | log.StopAsked
+_Said = log.Arrived | log.CompactAsked | log.PlanAsked | log.UndoAsked | log.Closed
+_Numbered = _Said | log.StopAsked
 
 
 class InDoubt(TachographError):
@@ -96,6 +97,7 @@ class Driver:
         self._begun = self._entered = 0
         self.is_closed = False  # whether nobody says anything more
         self.focus: str | None = None  # of a summary that somebody asks for
+        self.asked: list[log.PlanAsked | log.UndoAsked] = []  # what the agent of the run has not yet done
         self._came: list[tuple[int, log.Entered]] = []
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
@@ -305,9 +307,7 @@ class Driver:
                 self._entered += isinstance(recorded, _Numbered)
                 self._let_in(recorded)
                 return
-            if isinstance(
-                recorded, log.Arrived | log.CompactAsked | log.Closed
-            ):  # the run has taken more steps by now, or fewer
+            if isinstance(recorded, _Said):  # the run has taken more steps by now, or fewer
                 if self._under_way:
                     self._schedule.appendleft(recorded)
                     break
@@ -378,6 +378,9 @@ class Driver:
             self.post("", Message(USER, event.text))
         elif isinstance(event, log.CompactAsked):
             self.focus = event.focus
+        elif isinstance(event, log.PlanAsked | log.UndoAsked):
+            self.asked.append(event)
+            self._wake(self._mailboxes[""])
         elif isinstance(event, log.Closed):
             self.is_closed = True
             self._wake(self._mailboxes[""])

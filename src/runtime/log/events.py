@@ -14,18 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .values import (
-    Call,
-    Fact,
-    Forked,
-    Message,
-    ModelChoice,
-    ModelName,
-    PolicyHead,
-    ToolOffer,
-    Usage,
-    WindowLimits,
-)
+from . import values
 
 
 def _tag(name: str) -> str:
@@ -95,11 +84,11 @@ class RunStarted(Made, frozen=True, kw_only=True):
 
     run_id: str
     question: str
-    model: ModelName
+    model: values.ModelName
     options: dict[str, Any] = {}
     instructions: str = ""
-    tools: list[ToolOffer] = []
-    policy: PolicyHead
+    tools: list[values.ToolOffer] = []
+    policy: values.PolicyHead
     task: str = ""
     seed: int = 0
     clock: Literal["virtual", "system"] = "virtual"
@@ -108,11 +97,11 @@ class RunStarted(Made, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     output_retries: int = 0
     deadline_s: int = 0
-    fallbacks: list[ModelChoice] = []
-    window: WindowLimits | None = None
+    fallbacks: list[values.ModelChoice] = []
+    window: values.WindowLimits | None = None
     session: bool = False
-    forked: Forked | None = None
-    plan: PolicyHead | None = None
+    forked: values.Forked | None = None
+    plan: values.PolicyHead | None = None
 
 
 class AgentStarted(Made, frozen=True, kw_only=True):
@@ -122,16 +111,16 @@ class AgentStarted(Made, frozen=True, kw_only=True):
     """
 
     question: str
-    model: ModelName
+    model: values.ModelName
     options: dict[str, Any] = {}
     instructions: str = ""
-    tools: list[ToolOffer] = []
-    policy: PolicyHead
+    tools: list[values.ToolOffer] = []
+    policy: values.PolicyHead
     output_schema: dict[str, Any] | None = None
     output_retries: int = 0
-    fallbacks: list[ModelChoice] = []
-    window: WindowLimits | None = None
-    plan: PolicyHead | None = None
+    fallbacks: list[values.ModelChoice] = []
+    window: values.WindowLimits | None = None
+    plan: values.PolicyHead | None = None
 
 
 class HandedOver(AgentStarted, frozen=True, kw_only=True):
@@ -141,13 +130,13 @@ class HandedOver(AgentStarted, frozen=True, kw_only=True):
 class Received(Made, frozen=True, kw_only=True):
     """Messages that an agent reads at the beginning of a step."""
 
-    messages: list[Message]
+    messages: list[values.Message]
 
 
 class Proposed(Made, frozen=True, kw_only=True):
     """A call that the function of a tool proposes: it starts an agent."""
 
-    call: Call
+    call: values.Call
 
 
 class CallEnded(Made, frozen=True, kw_only=True):
@@ -200,11 +189,13 @@ class Compacted(Made, frozen=True, kw_only=True):
     Attributes:
         results: How many results became labels with their size and digest.
         messages: How many messages stand in a summary, which the model was asked for.
+        undone: How many messages were taken back with their turn.
         size: Bytes of all messages then.
     """
 
     results: int = 0
     messages: int = 0
+    undone: int = 0
     size: int
 
 
@@ -250,6 +241,14 @@ class CompactAsked(Entered, frozen=True, kw_only=True):
     """Somebody asks for a summary of what went before, with a focus unless that is empty."""
 
     focus: str = ""
+
+
+class PlanAsked(Entered, frozen=True, kw_only=True):
+    """Somebody asks for a plan again, before anything else is done."""
+
+
+class UndoAsked(Entered, frozen=True, kw_only=True):
+    """Somebody takes the last turn back: the model is not shown it any more. What was done is done."""
 
 
 class Closed(Entered, frozen=True, kw_only=True):
@@ -304,9 +303,9 @@ class ModelReplied(Outcome, frozen=True, kw_only=True):
     """
 
     text: str = ""
-    calls: list[Call] = []
+    calls: list[values.Call] = []
     answer: str | None = None
-    usage: Usage
+    usage: values.Usage
     finish: str = ""
     model: str = ""
     raw: Any = None
@@ -325,7 +324,7 @@ class ToolReturned(Outcome, frozen=True, kw_only=True):
 
     result: dict[str, Any] | None = None
     size: int = 0
-    met: list[Fact] = []
+    met: list[values.Fact] = []
 
 
 class HookAnswered(Outcome, frozen=True, kw_only=True):
@@ -356,7 +355,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
     status: int = 0
     said: str = ""
     place: str = ""
-    met: list[Fact] = []
+    met: list[values.Fact] = []
     fallback: int = 0
 
 
@@ -377,7 +376,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 AnyEvent = (
     RunStarted | AgentStarted | HandedOver | Received | Proposed | CallEnded | Decided | ToolStarted | Compacted
     | StepEnded | TurnEnded | AgentEnded | RunEnded
-    | Arrived | CompactAsked | Closed | StopAsked | Answered | Settled
+    | Arrived | CompactAsked | PlanAsked | UndoAsked | Closed | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip
 

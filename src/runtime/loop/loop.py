@@ -33,6 +33,7 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
+from ..log import events as log
 from ..log.events import Compacted, Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped, TurnEnded
 from ..log.values import USER
 from ..models.failure_messages import ask_for_summary, heard, refused_answer, summed_up
@@ -133,11 +134,15 @@ async def _receive(run: RunState) -> bool:
     """Read what came, or wait for it; an agent that is stopped waits for nothing. False if nothing comes any more."""
     # between two turns; what agents of the one before said is read with the next
     is_idle = run.spec.is_session and not run.children
-    if run.waits and run.stopped is None and not run.has_mail(is_idle):
-        if not run.driver.is_closed or run.children:
-            await run.mailbox
-        if is_idle and run.driver.is_closed and run.stopped is None and not run.has_mail(is_idle):
+    _do_as_asked(run)
+    while run.waits and run.stopped is None and not run.has_mail(is_idle):
+        if is_idle and run.driver.is_closed:
             return False
+        await run.mailbox
+        if not _do_as_asked(run) and not run.driver.is_closed:
+            break  # a message, or a stop of what the agent waits for
+    if is_idle and run.waits:
+        run.window.begin_turn()
     run.waits = False
     if run.mailbox:
         run.note(Received(at=run.at("r"), messages=[*run.mailbox]))
@@ -146,6 +151,18 @@ async def _receive(run: RunState) -> bool:
             run.window.add(heard(message.sender, text))
         run.mailbox.clear()
     return True
+
+
+def _do_as_asked(run: RunState) -> bool:
+    """Plan again, or take the last turn back, if somebody outside asks the agent of the run. Returns whether so."""
+    asked = [] if run.place else [*run.driver.asked]
+    del run.driver.asked[: len(asked)]
+    for event in asked:
+        if isinstance(event, log.PlanAsked):
+            run.plan_again()
+        elif messages := run.window.take_back():
+            run.note(Compacted(at=f"{event.at}.u", undone=messages, size=run.window.size))
+    return bool(asked)
 
 
 async def _compact(run: RunState) -> Classification | None:

@@ -194,6 +194,12 @@ class RunState:
         if self.is_planning:
             self._act_under(self.authority.chain[1], background=self.authority.background)
 
+    def plan_again(self) -> None:
+        """Let the policy for a plan hold again, if there is one."""
+        if (plan := self.spec.gates.plan) is not None and not self.is_planning:
+            own = self.authority
+            self._act_under(Authority(*plan, self.driver, own, is_plan=True), True, own.background)
+
     @property
     def stopped(self) -> str | None:
         """Why the agent was stopped, None where it was not."""

@@ -35,6 +35,7 @@ class Window:
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
+        self._turns: list[int] = []  # at which of them each turn begins
         self.size = self.most = self.cut = 0
         self._added = sha256()
 
@@ -120,6 +121,18 @@ class Window:
         text = canonical(summary)
         self._added.update(text)
         self._put([text, *self._texts[number:]])
+        self._turns = [turn - number + 1 for turn in self._turns if turn >= number]
+
+    def begin_turn(self) -> None:
+        """Note that a turn of a conversation begins with what is added next."""
+        self._turns.append(len(self._texts))
+
+    def take_back(self) -> int:
+        """Leave out the last turn, unless it stands in a summary. Returns of how many messages it was."""
+        begin = self._turns.pop() if self._turns else len(self._texts)
+        left_out = len(self._texts) - begin
+        self._put(self._texts[:begin])
+        return left_out
 
     def _put(self, texts: list[bytes]) -> None:
         # another list, since a model may still hold the messages of before
