@@ -143,6 +143,8 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
     Raises:
         InputError: There is no such profile, it names no model, or the question is none.
     """
+    if not question:
+        raise InputError("is asked nothing", file=profile, remedy="give a question, or use `tachograph chat`")
     llm = llm or read_profile(project.root, profile).value.model
     return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm)
 
