@@ -19,6 +19,7 @@ from tachograph.evidence.record_files import read_files
 from tachograph.evidence.tasks import Task
 from tachograph.fail.errors import TachographError
 from tachograph.runtime.log import events as log
+from tachograph.runtime.log import values
 from tachograph.runtime.loop.state import RunSpec
 from tachograph.runtime.policy.gate import Gate, Judged
 from tachograph.runtime.policy.leaf import Question, Rule
@@ -80,7 +81,7 @@ SAFE = {
     "Failed": ["said"], "Reach": ["url", "method", "address"], "Touch": ["access", "found"],
     "Withheld": ["placeholder"],
 }  # fmt: skip
-_NO_TEXT = (int, bool, int | None, log.Usage)
+_NO_TEXT = (int, bool, int | None, values.Usage)
 
 
 def but_field(kind: type, field: str, redact: Any, self: Redactor, value: Any) -> Any:
@@ -97,7 +98,7 @@ def but_text(is_off: Callable[[dict[str, Any], str], bool], redact: Any, self: R
 # by its name, the method of the redactor that a path takes, and what stands in its place
 PATHS: dict[str, tuple[str, Callable[..., Any]]] = {
     f"{kind.__name__} {field}": ("struct", partial(but_field, kind, field))
-    for kind in (*get_args(log.AnyEvent), *get_args(log.Fact))
+    for kind in (*get_args(log.AnyEvent), *get_args(values.Fact))
     if not issubclass(kind, log.Made)
     for field, hint in get_type_hints(kind).items()
     if field not in ("at", *SAFE.get(kind.__name__, ()))

@@ -15,6 +15,7 @@ from tachograph.fail.catalog import Ending, FailureMode, GaveUp, Rule, classify,
 from tachograph.review.explain import explain
 from tachograph.runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke, Wait
 from tachograph.runtime.log import events as log
+from tachograph.runtime.log import values
 from tachograph.runtime.log.lines import read_log
 from tachograph.runtime.log.steps import steps_of
 from tachograph.runtime.policy.rules import RULES
@@ -29,7 +30,7 @@ AT = {"m": AskModel, "s": AskModel, "i": Invoke, "p": AskPerson, "k": AskHook, "
 
 MEMBERS: dict[str, Any] = {
     "event": [kind.__name__ for kind in get_args(log.AnyEvent)],
-    "fact": [kind.__name__ for kind in get_args(log.Fact)],
+    "fact": [kind.__name__ for kind in get_args(values.Fact)],
     "effect": [kind.__name__ for kind in get_args(Effect)],
     "effect of a tool": EFFECTS,
     "ending": Ending,

@@ -22,7 +22,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
 from ..runtime.log import events as log
@@ -148,15 +148,19 @@ class _Trace:
         above, heads = [*self._policies], [*self._heads]
         self._go_on_as(head)
         for step in steps:
+            plan = self._heads[-1].plan
+            if step.plans and plan is not None and not self._is_planning():
+                self._policies.append(plan)
             self._add_step(step, parent)
             for call in step.calls:
-                own = self._heads[-1]
                 if call.handed is not None:
                     self._go_on_as(call.handed)
-                elif call.told is not None and call.call.name == EXIT_PLAN and own.plan is not None:
-                    self._heads[-1] = structs.replace(own, plan=None)
+                elif call.told is not None and call.call.name == EXIT_PLAN and self._is_planning():
                     self._policies.pop()
         self._policies, self._heads = above, heads
+
+    def _is_planning(self) -> bool:
+        return self._policies[-1] is self._heads[-1].plan
 
     def _go_on_as(self, head: Head) -> None:
         self._heads.append(head)

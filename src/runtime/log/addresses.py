@@ -8,6 +8,7 @@
     2.c0.d           the decision on the first call of step 2;  2.c0.d2  after a hook or a person
     2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
     2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
+    2.u1             what came of it that somebody took the turn before step 2 back, or asked for a plan
     2.k1, 2.c0.k1    what the first hook said in step 2, and about its first call
     2.a1             the first thing that came from outside in step 2, such as a turn of a conversation
     2.t              the end of a turn, which step 2 is the last one of

@@ -140,7 +140,7 @@ class Proposed(Made, frozen=True, kw_only=True):
 
 
 class CallEnded(Made, frozen=True, kw_only=True):
-    """What the loop itself answered to a call."""
+    """What the loop itself answered to a call, or to somebody who asks for a plan."""
 
     told: dict[str, Any]
 

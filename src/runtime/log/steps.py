@@ -172,6 +172,7 @@ class StepView(msgspec.Struct, gc=False):
         summaries: The attempts to ask the model for a summary.
         calls: The calls that the reply proposed.
         reply: The reply of the model.
+        plans: Whether the policy for a plan holds again from here on, since somebody asked for a plan.
         cost: What the reply cost, in millionths of a US dollar.
     """
 
@@ -186,6 +187,7 @@ class StepView(msgspec.Struct, gc=False):
     summaries: list[AttemptView] = []
     calls: list[CallView] = []
     reply: log.ModelReplied | None = None
+    plans: bool = False
     cost: int = 0
 
 
@@ -250,7 +252,10 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
         elif type(event) is log.Received:
             step.received = event.messages
         elif type(event) is log.CallEnded:
-            calls[above].told = event.told
+            if above in calls:
+                calls[above].told = event.told
+            else:
+                step.plans = event.told["planning"]
         elif type(event) is log.Proposed:
             calls[above], parent = CallView(above, event.call), above.rpartition(".g")[0]
             before = [number for number, it in enumerate(step.calls, 1) if is_in(it.at, parent)]

@@ -158,10 +158,12 @@ def _do_as_asked(run: RunState) -> bool:
     asked = [] if run.place else [*run.driver.asked]
     del run.driver.asked[: len(asked)]
     for event in asked:
+        at = run.at(f"u{run.count_hook(run.at('u'))}")
         if isinstance(event, log.PlanAsked):
             run.plan_again()
-        elif messages := run.window.take_back():
-            run.note(Compacted(at=f"{event.at}.u", undone=messages, size=run.window.size))
+            run.note(log.CallEnded(at=at, told={"planning": run.is_planning}))
+        else:
+            run.note(Compacted(at=at, undone=run.window.take_back(), size=run.window.size))
     return bool(asked)
 
 
