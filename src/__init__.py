@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .evidence.sessions import Turn as Turn
     from .runtime.agent import Agent as Agent
     from .runtime.effects import AskPerson as AskPerson
+    from .runtime.graphs import Graph as Graph
+    from .runtime.graphs import loop_until as loop_until
+    from .runtime.graphs import parallel as parallel
+    from .runtime.graphs import route as route
+    from .runtime.graphs import sequence as sequence
     from .runtime.log.values import WindowLimits as WindowLimits
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
@@ -44,6 +49,7 @@ _PLACES = {
     "Agent": "runtime.agent",
     "RunResult": "runtime.run_result",
     "Hooks": "runtime.loop.hooks",
+    **dict.fromkeys(("Graph", "loop_until", "parallel", "route", "sequence"), "runtime.graphs"),
     "mcp": "runtime.mcp.server",
     "Fallback": "runtime.models.fallback",
     "model_of": "runtime.models.providers",

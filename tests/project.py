@@ -17,6 +17,8 @@ from tachograph.evidence.tasks import Task, load_task
 HERE = Path(__file__).parent
 TOOLS = ["echo", "look", "save", "log", "mail", "page", "odd"]
 TEAM = ["send_message", "list_agents", "stop_agent"]
+BOARD = ["create_todo", "claim_todo", "complete_todo", "list_todos"]
+MATES = ["anna", "ben"]
 TOKEN = "ghp_" + "a1B2" * 9
 BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
@@ -26,6 +28,8 @@ PROFILES: dict[str, dict[str, Any]] = {
     "helper": {"tools": [*TOOLS, *TEAM], "agents": ["helper", "reader"], "instructions": "Help."},
     "reader": {"tools": [*TOOLS], "hooks": ["hooks/words.py"]},
     "planner": {"tools": [*TOOLS], "plan": {"file": "policy/planning.yaml"}, "hand_over_to": ["reader"]},
+    "anna": {"tools": [*TOOLS, *TEAM, *BOARD]},
+    "ben": {"tools": [*TOOLS, *TEAM, *BOARD], "team": ["anna"]},
 }
 POLICY: dict[str, Any] = {
     "schema": "policy/v1",
@@ -70,6 +74,16 @@ POLICIES = {
         "tool_registry": {"allowed": [*TOOLS, "exit_plan", "to_reader"]},
         "agents": {"max_depth": 1, "max_children": 2},
     },
+    "anna": {
+        "tool_registry": {"allowed": [*TOOLS, *TEAM, *BOARD]},
+        "loop_budget": {"max_iterations": 30},
+        "on_deny": "inform",
+    },
+    "ben": {
+        "tool_registry": {"allowed": ["echo", "look", "anna", *TEAM, *BOARD]},
+        "loop_budget": {"max_iterations": 30, "max_turn_iterations": 4},
+        "agents": {"max_depth": 1, "max_children": 1},
+    },
     "planning": {"tool_registry": {"allowed": ["look", "exit_plan"]}, "on_deny": "inform"},
 }
 
@@ -94,8 +108,9 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     for scenario in scenarios:
         name = scenario["name"]
         policy, task = merged(POLICY, scenario.get("policy", {})), task_of(scenario)
-        if agents := [*scenario.get("agents", []), *(f"to_{it}" for it in scenario.get("hand_over_to", []))]:
-            policy["tool_registry"]["allowed"] += [*agents, *TEAM, *scenario.get("tools", [])]
+        others = *scenario.get("team", []), *(f"to_{it}" for it in scenario.get("hand_over_to", []))
+        if agents := [*scenario.get("agents", []), *others]:
+            policy["tool_registry"]["allowed"] += [*agents, *TEAM, *BOARD, *scenario.get("tools", [])]
         if "plan" in scenario or {"planner", "to_planner"} & {*agents}:
             policy["tool_registry"]["allowed"] += ["exit_plan", "to_reader"]
         if "plan" in scenario:
@@ -120,7 +135,12 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "instructions": scenario.get("instructions", ""),
         "seed": 7,
         "policy": {"file": f"policy/{scenario['name']}.yaml"},
-        "tools": [*TOOLS, *(TEAM if "agents" in scenario else ()), *scenario.get("tools", [])],
+        "tools": [
+            *TOOLS,
+            *(TEAM if {"agents", "team"} & scenario.keys() else ()),
+            *(BOARD if "team" in scenario else ()),
+            *scenario.get("tools", []),
+        ],
         "mounts": {"book": "book"},
         "setup": scenario.get("setup", [{"path": "box/a.txt", "text": "in the box"}]),
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},
@@ -142,7 +162,15 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         **({"plan": {"file": f"policy/{scenario['name']}_plan.yaml"}} if "plan" in scenario else {}),
         **{
             key: scenario[key]
-            for key in ("output_schema", "output_retries", "deadline_s", "window", "hand_over_to")
+            for key in (
+                "output_schema",
+                "output_retries",
+                "deadline_s",
+                "window",
+                "hand_over_to",
+                "team",
+                "functions",
+            )
             if key in scenario
         },
         "expected": scenario["expect"],

@@ -191,6 +191,11 @@ class Profile(AgentFile):
         return agent_tool(f"to_{self.name}", self.spec.description, self, hands_over=True)
 
     @cached_property
+    def staying(self) -> Tool:
+        """The tool whose calls start it as a team mate, or tell it more. Raises ToolError."""
+        return agent_tool(self.name, self.spec.description, self, stays=True)
+
+    @cached_property
     def tools(self) -> list[Tool]:
         """Its tools, with those that start agents. Raises InputError."""
         return self._team.tools_of(self)

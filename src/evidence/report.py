@@ -95,7 +95,7 @@ def _turns(events: Sequence[log.Event]) -> list[str]:
     for event in events:
         if isinstance(event, log.Received) and not place_of(event.at):
             said += [it.text for it in event.messages if it.sender == USER]
-        elif isinstance(event, log.TurnEnded):
+        elif isinstance(event, log.TurnEnded) and not place_of(event.at):
             number += 1
             parts += _asked(f"Turn {number}", "\n".join(said), event)
             said = []

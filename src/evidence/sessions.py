@@ -18,6 +18,7 @@ from ..runtime.clock import random_hex
 from ..runtime.driver import Word
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log import events as log
+from ..runtime.log.addresses import place_of
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import clean_text
@@ -122,7 +123,7 @@ class Conversation(Generic[Made]):
     def _note(self, event: log.Event) -> None:
         if isinstance(event, log.Arrived):
             self._is_idle.clear()
-        elif isinstance(event, log.TurnEnded):
+        elif isinstance(event, log.TurnEnded) and not place_of(event.at):
             self.turns.append(Turn(len(self.turns) + 1, event.ending, event.answer, event.mode))
             self._is_idle.set()
 
@@ -240,7 +241,10 @@ class Session(Conversation[RunResult]):
         """
         origin = where_it_lies(self._path)
         events = lines_in(origin)
-        ends = [number for number, event in enumerate(events, 1) if isinstance(event, log.TurnEnded)]
+        turns = [
+            (number, event.at) for number, event in enumerate(events, 1) if isinstance(event, log.TurnEnded)
+        ]
+        ends = [number for number, at in turns if not place_of(at)]
         if not 1 <= turn <= len(ends):
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
         head = events[0]

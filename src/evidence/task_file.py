@@ -202,6 +202,8 @@ class AgentPart(Part, frozen=True, kw_only=True):
         tools: The tools, by name; those of an MCP server as `SERVER__TOOL`.
         agents: The profiles that it may start, by name, see `agent_file.py`.
         hand_over_to: The profiles that may go on in its place, by name.
+        team: The profiles that it may start as team mates, by name.
+        functions: Tools whose functions start agents, each with the profiles that it may start.
         instructions: The system message.
         hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
         output_schema: The JSON Schema that the final answer must fit.
@@ -218,6 +220,8 @@ class AgentPart(Part, frozen=True, kw_only=True):
     tools: list[str] = []
     agents: list[str] = []
     hand_over_to: list[str] = []
+    team: list[str] = []
+    functions: dict[str, list[str]] = {}
     instructions: str = ""
     hooks: list[str] = []
     output_schema: dict[str, Any] | None = None

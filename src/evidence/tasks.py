@@ -18,17 +18,7 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
-from ..runtime.log.events import (
-    Answered,
-    Arrived,
-    CompactAsked,
-    Entered,
-    Event,
-    PlanAsked,
-    RunStarted,
-    StopAsked,
-    UndoAsked,
-)
+from ..runtime.log import events as log
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.loop.team import team_tool
@@ -148,10 +138,12 @@ class Task(AgentFile):
         waiting: list[AgentFile] = [self]
         while waiting:
             above = waiting.pop()
-            for key in ("agents", "hand_over_to"):
-                for n, name in enumerate(getattr(above.spec, key)):
+            named = {join([key]): getattr(above.spec, key) for key in ("agents", "hand_over_to", "team")}
+            named |= {join(["functions", tool]): names for tool, names in above.spec.functions.items()}
+            for pointer, names in named.items():
+                for n, name in enumerate(names):
                     if name not in found:
-                        found[name] = Profile(name, self, (above, join([key, str(n)])))
+                        found[name] = Profile(name, self, (above, f"{pointer}/{n}"))
                         waiting.append(found[name])
         return found
 
@@ -199,7 +191,9 @@ class Task(AgentFile):
     def tools_of(self, file: AgentFile) -> list[Tool]:
         """Return the tools of one of its agents, with those that start agents. Raises InputError."""
         known = {tool.name: tool for tool in self.loaded.tools}
-        own = [known[name] for name in dict.fromkeys(_tools_in(file))]
+        own = [known[name] for name in dict.fromkeys(_tools_in(file)) if name not in file.spec.functions]
+        for name, profiles in file.spec.functions.items():
+            own.append(known[name].starting([self.profiles[it].tool for it in profiles]))
         started = [self.profiles[name].tool for name in file.spec.agents]
         if DELEGATE in file.spec.tools:
             if not started:
@@ -208,6 +202,7 @@ class Task(AgentFile):
         agents = [("agents", n, tool) for n, tool in enumerate(started)]
         others = enumerate(file.spec.hand_over_to)
         agents += [("hand_over_to", n, self.profiles[name].handing_over) for n, name in others]
+        agents += [("team", n, self.profiles[name].staying) for n, name in enumerate(file.spec.team)]
         for key, n, tool in agents:
             if tool.name in known:
                 raise file.error(join([key, str(n)]), f"{tool.name!r} is a tool too", "rename the profile")
@@ -246,7 +241,7 @@ class Task(AgentFile):
         """Where its run is kept if it misses what is expected."""
         return self.root / ".tachograph" / "rejected" / self.spec.id
 
-    def head(self) -> RunStarted:
+    def head(self) -> log.RunStarted:
         """Return the first line of its run."""
         return head_of(self.run_spec(), task=self.file, began=self.began)
 
@@ -321,29 +316,29 @@ class Task(AgentFile):
     def world(self, workspace: Workspace) -> Virtual | Real:
         """Return the scripted world of its run."""
         timed = [(said.at_ms * 1_000_000, said.say) for said in self.spec.turns if said.at_ms is not None]
-        stop = StopAsked(at="", scope=THIS_STEP, why="interrupted")
-        arrivals = [(time, it) for time, text in timed for it in (stop, Arrived(at="", text=text))]
-        turns: list[Entered] = []
+        stop = log.StopAsked(at="", scope=THIS_STEP, why="interrupted")
+        arrivals = [(time, it) for time, text in timed for it in (stop, log.Arrived(at="", text=text))]
+        turns: list[log.Entered] = []
         for said in (it for it in self.spec.turns if it.at_ms is None):
-            turns += [UndoAsked(at="")] if said.undo else []
-            turns += [] if said.compact is None else [CompactAsked(at="", focus=said.compact)]
-            turns += [PlanAsked(at="")] if said.plan else []
-            turns.append(Arrived(at="", text=said.say))
+            turns += [log.UndoAsked(at="")] if said.undo else []
+            turns += [] if said.compact is None else [log.CompactAsked(at="", focus=said.compact)]
+            turns += [log.PlanAsked(at="")] if said.plan else []
+            turns.append(log.Arrived(at="", text=said.say))
         return Virtual(workspace, self.fault, arrivals, self.answer, turns)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive its run to the end, without an event loop."""
         return run_now(coroutine)
 
-    def missed(self, events: Sequence[Event]) -> list[str]:
+    def missed(self, events: Sequence[log.Event]) -> list[str]:
         """Return how its run misses what it expects, one line each."""
         return missed_expectations(self.spec.expected, events)
 
-    def answer(self, at: str) -> Answered | None:
+    def answer(self, at: str) -> log.Answered | None:
         """Return a person's answer to the question at an address."""
         for item in self.spec.approvals:
             if at == f"{_place(item.agent)}{item.step}.c{item.call}.p":
-                return Answered(at=at, answer=item.answer, by=item.by, why=item.why)
+                return log.Answered(at=at, answer=item.answer, by=item.by, why=item.why)
         return None
 
     def fault(self, at: str) -> Fault | None:
@@ -368,7 +363,7 @@ class Task(AgentFile):
 
 
 def _tools_in(file: AgentFile) -> list[str]:
-    own = [name for name in file.spec.tools if name != DELEGATE]
+    own = [name for name in (*file.spec.tools, *file.spec.functions) if name != DELEGATE]
     return own if file.spec.plan is None else [*own, EXIT_PLAN]
 
 

@@ -140,7 +140,7 @@ class Agent:
         """Its policy and that for a plan, and those of all agents that it may start."""
         return [policy for agent in (self, *self._below) for policy in agent._own]
 
-    def as_tool(self, name: str, description: str, *, hands_over: bool = False) -> Tool:
+    def as_tool(self, name: str, description: str, *, hands_over: bool = False, stays: bool = False) -> Tool:
         """Return a tool whose calls start this agent, in the same run and the same record.
 
         It acts under its own policy and under those of all agents above it. Its mounts, hosts, people and `deps` are
@@ -150,11 +150,12 @@ class Agent:
             name: The name of the tool.
             description: What a model reads about it.
             hands_over: Whether the agent goes on in the place of the one that calls, with all that was said.
+            stays: Whether it is a team mate: it works beside the one that calls, and waits for more after each answer.
 
         Raises:
-            ToolError: The name is none of a tool.
+            ToolError: The name is none of a tool, or it does both.
         """
-        return agent_tool(name, description, self, hands_over=hands_over)
+        return agent_tool(name, description, self, hands_over=hands_over, stays=stays)
 
     def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with where a call starts it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -35,11 +35,17 @@ class Branch:
 
 
 class Mailbox(list[Message]):
-    """Messages for an agent. To await it is to wait for one, or for a stop of the agent."""
+    """Messages for an agent. To await it is to wait for one, or for a stop of the agent.
+
+    Attributes:
+        waiting: What waits for it.
+        on_mail: Is called when one comes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[Branch] = []
+        self.on_mail: Callable[[], None] = lambda: None
 
     def __await__(self) -> Generator[Mailbox, None, None]:
         yield self

@@ -121,6 +121,7 @@ class Driver:
         mailbox = self._mailboxes.get(place)
         if mailbox is not None:
             mailbox.append(message)
+            mailbox.on_mail()
             self._wake(mailbox)
         return mailbox is not None
 

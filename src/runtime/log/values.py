@@ -35,9 +35,10 @@ class Message(Struct, frozen=True):
     """What an agent, or somebody outside, says to an agent.
 
     Attributes:
-        sender: The call that started the agent which says it, "" for the agent of the run; `user` for somebody outside.
+        sender: The call that started the agent which says it, or the name of a team mate; "" for the agent of the run,
+            `user` for somebody outside.
         text: What it says.
-        is_answer: Whether it is what that agent came to, and its end.
+        is_answer: Whether it is what that agent came to.
     """
 
     sender: str

@@ -84,11 +84,14 @@ class Authority:
         """Ask about what is no line of the log where it is allowed. Called from any thread for what a tool meets."""
         return self._ask(about, tool, 0, explains=False)
 
-    def ask_about(self, call: Call) -> Ruling:
-        """Ask about a proposed call."""
-        return self._ask(call, call.name, self._repeats[self.key_of(call)], explains=True)
+    def ask_about(self, call: Call, *, is_at_work: bool = False) -> Ruling:
+        """Ask about a proposed call, given whether it is to a team mate at work."""
+        repeats = self._repeats[self.key_of(call)]
+        return self._ask(call, call.name, repeats, explains=True, is_at_work=is_at_work)
 
-    def _ask(self, about: Any, tool: str, repeats: int, *, explains: bool) -> Ruling:
+    def _ask(
+        self, about: Any, tool: str, repeats: int, *, explains: bool, is_at_work: bool = False
+    ) -> Ruling:
         found: Ruling | None = None
         for level, one in enumerate(self.chain):
             used: dict[str, int] = one.used
@@ -97,7 +100,7 @@ class Authority:
                 times = one._times[tool]
                 lately = len(times) - bisect_right(times, self._driver.now - _MINUTE)
                 here = {"depth": self._depth - one._depth, "at_once": self.background}
-                used = {**used, "calls": len(times), "per_minute": lately, **here}
+                used = {**used, "calls": len(times), "per_minute": lately, "at_work": is_at_work, **here}
             gate = one._gate_below if level else one.gate
             verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and not level)
             if verdict.decision == "deny":
@@ -163,9 +166,13 @@ class Authority:
             if name in _PER_TURN:
                 one.used[f"turn_{name}"] += amount
 
-    def begin_turn(self) -> None:
-        """Note that a turn of a conversation is over: what is used up of the budgets of one counts anew."""
-        for one in self.chain:  # those above are of agents that handed the conversation over
+    def begin_turn(self, levels: int) -> None:
+        """Note that a turn of a conversation is over: what is used up of the budgets of one counts anew.
+
+        Args:
+            levels: How many policies of the chain are of the conversation: its own, and those that handed it over.
+        """
+        for one in self.chain[:levels]:
             one.used.update((f"turn_{name}", 0) for name in _PER_TURN)
 
     def may_ask(self, more: int) -> None:
@@ -211,23 +218,22 @@ class Authority:
             own = own if level else spent
         return own
 
-    def count_call(self, call: Call) -> int:
-        """Note that a call is made, and return when."""
-        self._count(call, 1)
+    def count_call(self, call: Call, starts: int) -> int:
+        """Note that a call is made which starts so many agents, and return when."""
+        self._count(starts, 1)
         for one in self.chain:
             one._times[call.name].append(self._driver.now)
         return self._driver.now
 
-    def uncount_call(self, call: Call, time: int) -> None:
+    def uncount_call(self, call: Call, starts: int, time: int) -> None:
         """Note that a call which was counted at a time is decided anew."""
-        self._count(call, -1)
+        self._count(starts, -1)
         for one in self.chain:
             one._times[call.name].remove(time)
 
-    def _count(self, call: Call, number: int) -> None:
+    def _count(self, starts: int, number: int) -> None:
         self.add("tool_calls", number)
-        if (tool := self.tool_of(call)) is not None and tool.agent is not None:
-            self.add("children", number)
+        self.add("children", starts * number)
 
     def count_result(self, call: Call, result: str) -> None:
         """Note that a call gave a result, of which the digest is given."""

@@ -7,10 +7,10 @@
       _invoke             only after an allow
         with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
-        _run_function       in place of attempts, where the function of the tool starts agents
-        _start_agent        likewise, where the tool is an agent, which may go on in the place of this one
+        _run_function       in place of attempts, where the function of the tool starts agents; its calls come here too
+        start_agent         likewise, where the tool is an agent, which may go on in the place of this one
         tool.answer         likewise, where the loop itself answers
-        _returned           counts the result
+        returned            counts the result
           hooks.after_call    may deny or change it
       window.add_result   the model reads the result, or why there is none
 
@@ -23,82 +23,73 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import to_builtins
 
 from ...fail.catalog import (
     CONTINUE,
     ApprovalRefused,
-    CallStopped,
     Classification,
-    Denied,
     FailureMode,
-    Happening,
     ResultLost,
     Rule,
-    StopReason,
-    Succeeded,
 )
-from ...fail.catalog import Stopped as WasStopped
 from ...fail.errors import asks_to_end
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import as_json, canonical, digest
 from ..log import events as log
-from ..log.values import Call, Fact, Message
+from ..log.values import Call, Fact
 from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
 from ..models.types import read_call
 from ..policy.leaf import Result, Verdict
 from ..tools.agents import EXIT_PLAN
 from ..tools.contract import Tool
 from . import hooks
+from .agents import start_agent
 from .attempts import with_retries
-from .authority import Authority, Ruling
-from .state import RunSpec, RunState
-
-# what stays as it is where an agent hands over to another one
-_OF_ALL = ("run_id", "seed", "redactor", "question", "history", "deadline_s", "is_session", "forked")
-# rules about the run and not the call: a call that they denied may be proposed again
-_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "agents", "gate_error")
-
-
-class _Told(Struct, frozen=True):
-    """What came of a call: what follows for the run, and what the model reads."""
-
-    found: Classification
-    content: Any
+from .authority import Ruling
+from .outcomes import Told, ended_at_once, is_hidden, refused, returned, stopped
+from .state import RunState
 
 
 async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     """Make the calls of a reply, of which hooks may change some. Returns what ends the run, or None."""
-    side_by_side = len(calls) > 1 and _may_share(run, calls)
-    told: dict[int, _Told] = {}
-    waiting: list[int] = []
-    authority = run.authority
-    for n, call in enumerate(calls):
-        calls[n], decided = await _decided(run, f"c{n}", call)
-        if side_by_side and isinstance(decided, log.Decided) and decided.decision == "allow":
-            waiting.append(n)
-            continue
-        told[n] = await _carry_out(run, f"c{n}", calls[n], decided)
-        if told[n].found.ending is not None or run.authority is not authority:
-            break  # what follows was proposed by an agent that does not go on, or that may do something else now
-    if waiting:
-        agents = [f"c{n}" for n in waiting if run.gate.tools[calls[n].name].agent is not None]
-        at_once = run.authority.at_once() if agents else len(waiting)
-        run.wait_for(agents[:at_once])  # before the first of them asks its model
-        results = await run.driver.together(
-            [partial(_invoke, run, f"c{n}", calls[n]) for n in waiting], at_once
-        )
-        run.wait_no_more(agents)
-        told.update(zip(waiting, results, strict=True))
+    authority, proposed = run.authority, {f"c{n}": call for n, call in enumerate(calls)}
+    told = await _made(run, proposed)
     ended: Classification | None = None
     if run.spec.is_session or run.authority is not authority:  # each call has to have a result
-        told.update({n: _Told(CONTINUE, not_reached()) for n in range(len(calls)) if n not in told})
-    for n in sorted(told):
-        found, content = told[n].found, told[n].content
-        run.window.add_result(calls[n], content)
+        told = {key: told.get(key, Told(CONTINUE, not_reached())) for key in proposed}
+    for key in (it for it in proposed if it in told):
+        found, content = told[key].found, told[key].content
+        run.window.add_result(proposed[key], content)
         if ended is None and found.ending is not None:
             ended = found
     return ended
+
+
+async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
+    """Make some calls, by their places in the step, and return what came of them until one ended the run."""
+    side_by_side = len(calls) > 1 and _may_share(run, [*calls.values()])
+    told: dict[str, Told] = {}
+    waiting: list[str] = []
+    authority = run.authority
+    for key, call in calls.items():
+        calls[key], decided = await _decided(run, key, call)
+        if side_by_side and isinstance(decided, log.Decided) and decided.decision == "allow":
+            waiting.append(key)
+            continue
+        told[key] = await _carry_out(run, key, calls[key], decided)
+        if told[key].found.ending is not None or run.authority is not authority:
+            break  # what follows was proposed by an agent that does not go on, or that may do something else now
+    if waiting:
+        agents = [key for key in waiting if run.gate.tools[calls[key].name].agent is not None]
+        at_once = run.authority.at_once() if agents else len(waiting)
+        run.wait_for(agents[:at_once])  # before the first of them asks its model
+        results = await run.driver.together(
+            [partial(_invoke, run, key, calls[key]) for key in waiting], at_once
+        )
+        run.wait_no_more(agents)
+        told.update(zip(waiting, results, strict=True))
+    return told
 
 
 async def _decided(run: RunState, key: str, call: Call) -> tuple[Call, log.Decided | log.Stopped]:
@@ -107,15 +98,15 @@ async def _decided(run: RunState, key: str, call: Call) -> tuple[Call, log.Decid
     return await hooks.before_call(run, key, call, decide(call), decide)
 
 
-async def _carry_out(run: RunState, key: str, call: Call, decided: log.Decided | log.Stopped) -> _Told:
+async def _carry_out(run: RunState, key: str, call: Call, decided: log.Decided | log.Stopped) -> Told:
     """Do with a call as was decided."""
     if isinstance(decided, log.Stopped):
-        return _stopped(run, decided)
+        return stopped(run, decided)
     if decided.decision == "escalate":
         return await _ask_person(run, key, call, decided)
     if decided.decision == "allow":
         return await _invoke(run, key, call)
-    return _refused(run, call, decided, executed=False)
+    return refused(run, call, decided, executed=False)
 
 
 def _may_share(run: RunState, calls: list[Call]) -> bool:
@@ -136,7 +127,7 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     if rule is not None and ruling.verdict.decision != "deny":
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
-    if "." not in key and _is_hidden(run, call):
+    if "." not in key and is_hidden(run, call):
         place = run.gate.policy.place("/tool_registry")
         ruling = Ruling(
             Verdict("deny", Rule.TOOL_REGISTRY, place, "only the function of a tool may start this agent")
@@ -149,11 +140,7 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     return run.note_decision(key, ruling)
 
 
-def _is_hidden(run: RunState, call: Call) -> bool:
-    return call.name in run.gate.tools and call.name not in run.offered
-
-
-async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided) -> _Told:
+async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided) -> Told:
     """Ask a person about a call, and make it if the answer is yes."""
     at, policy = run.at(f"{key}.p"), run.authority.chain[decided.above].gate.policy
     parts = [call.name, call.arguments, policy.version, run.spec.run_id, at]
@@ -161,55 +148,36 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided)
     question = AskPerson(call, decided.rule, decided.place, decided.reason, asked, timeout_s)
     answer = await run.driver.perform(at, question)
     if isinstance(answer, log.Stopped):
-        return _stopped(run, answer)
+        return stopped(run, answer)
     if answer.answer != "allow":
         run.refused[run.authority.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
         said = "a person refused the call" if answer.answer == "deny" else "nobody answered"
         said = f"{said}: {answer.why}" if answer.why else said
-        return _Told(
+        return Told(
             run.classify(ApprovalRefused(), above=decided.above),
             denied_call("approval", said, executed=False),
         )
     ruling = run.ask_about(key, call)  # what holds may have changed while a person was asked
     if ruling.verdict.decision == "deny":
-        return _refused(run, call, run.note_decision(key, ruling), executed=False)
+        return refused(run, call, run.note_decision(key, ruling), executed=False)
     run.count_call(key, call)
     return await _invoke(run, key, call)
 
 
-def _stopped(run: RunState, outcome: log.Stopped) -> _Told:
-    is_all = run.stopped is not None
-    happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
-    return _Told(run.classify(happening), stopped_call())
-
-
-def _refused(run: RunState, call: Call, decided: log.Decided, *, executed: bool) -> _Told:
-    call_key = run.authority.key_of(call)
-    repeated = call_key in run.refused
-    after = None
-    if decided.rule == Rule.TOOL_LIMITS:
-        after = run.authority.retry_after_ms(call, decided.above)
-    # a function may start the agent that the model may not
-    if after is None and decided.rule not in _ABOUT_THE_RUN and not _is_hidden(run, call):
-        run.refused[call_key] = decided.rule
-    found = run.classify(Denied(Rule(decided.rule), repeated=repeated), above=decided.above)
-    return _Told(found, denied_call(decided.rule, decided.reason, executed=executed, retry_after_ms=after))
-
-
-async def _invoke(run: RunState, key: str, call: Call) -> _Told:
+async def _invoke(run: RunState, key: str, call: Call) -> Told:
     """Execute an allowed call, unless the time of the run is up: a hook or a person may have taken it."""
     authority = run.authority
     if not authority.has_time():
         ruling = run.ask_about(key, call)
         if ruling.verdict.decision == "deny":
-            return _refused(run, call, run.note_decision(key, ruling), executed=False)
+            return refused(run, call, run.note_decision(key, ruling), executed=False)
     tool = authority.strictest(call.name)
     if tool.agent is not None:
-        return await _start_agent(run, key, call)
+        return await start_agent(run, key, call)
     if tool.inner:
         return await _run_function(run, key, call, tool)
     if tool.answer is not None:
-        return await _ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
+        return await ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
     redactor, reveals = run.spec.redactor, authority.reveals(tool.name)
 
@@ -234,62 +202,32 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     )
     if isinstance(outcome, log.ToolReturned):
         if outcome.result is None:
-            return _Told(run.classify(ResultLost(attempt > 1)), lost_result())
+            return Told(run.classify(ResultLost(attempt > 1)), lost_result())
         at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
-        return await _returned(run, key, call, outcome.result, outcome.size, at, recovered=attempt > 1)
+        return await returned(run, key, call, outcome.result, outcome.size, at, recovered=attempt > 1)
     if isinstance(outcome, log.Decided):
-        return _refused(run, call, outcome, executed=True)
+        return refused(run, call, outcome, executed=True)
     if isinstance(outcome, log.Stopped):
-        return _stopped(run, outcome)
+        return stopped(run, outcome)
     assert isinstance(outcome, log.Failed)
     mode = _mode_of(outcome, attempt)
     retryable = tool.idempotent and mode == FailureMode.RETRY_EXHAUSTION
-    return _Told(run.give_up(mode, tool.name), failed_call(mode, outcome, retryable=retryable))
+    return Told(run.give_up(mode, tool.name), failed_call(mode, outcome, retryable=retryable))
 
 
-async def _start_agent(run: RunState, key: str, call: Call) -> _Told:
-    """Let the agent live that a call starts; what it came to is the result of the call, unless it is handed over to."""
-    tool, place = run.gate.tools[call.name], f"{run.at(key)}/"
-    assert tool.agent is not None
-    assert call.arguments is not None
-    if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
-        return _stopped(run, log.Stopped(at=place, why=why))
-    spec: RunSpec = run.spec.each(tool.agent.start(run.place if tool.hands_over else place, call.arguments))
-    redactor = run.spec.redactor
-    text = redactor.text(spec.instructions)
-    kept = _OF_ALL if tool.hands_over else ("run_id", "seed", "redactor")
-    spec = structs.replace(spec, **{name: getattr(run.spec, name) for name in kept}, instructions=text)
-    if tool.hands_over:
-        told = {"state": "handed over"}
-        run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
-        run.hand_over(key, spec)
-        return _Told(run.classify(Succeeded(recovered=False)), told)
-    child = RunState(spec, run.driver, run.live, place, run)
-    run.note(log.AgentStarted(at=f"{place}0", **child.spec.head()))
-    if call.arguments.get("background") and not hooks.has(run, "after_call"):  # they guard what it answers
-        run.authority.may_ask(1)
-        run.authority.background += 1
-        run.children[place] = run.driver.spawn(_in_background(run, child, tool.name, run.authority))
-        return await _ended_at_once(run, key, call, {"agent": place[:-1], "state": "at work"})
-    run.wait_for([key])
-    ended = await _ended(child)
-    run.wait_no_more([key])
-    if (why := run.stopped) is not None:
-        return _Told(run.classify(WasStopped(StopReason(why))), stopped_call())
-    return await _counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
-
-
-async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Told:
+async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told:
     """Carry out a generator function that starts agents. It is a part of the run: a replay carries it out again."""
     work, answer, number, denied = tool.run(to_builtins(call.arguments or {}), None), None, 0, 0
     while True:
         if (why := run.driver.stop_of(run.at(key))) is not None:
-            return _stopped(run, log.Stopped(at=run.at(key), why=why))
+            return stopped(run, log.Stopped(at=run.at(key), why=why))
         result = None
         try:
             try:
-                name, task = work.send(answer)
-                if name not in tool.inner:
+                asked = work.send(answer)
+                several = asked if isinstance(asked, list) else [asked]
+                tasks = [(tool.inner[name].name, task) for name, task in several if name in tool.inner]
+                if not tasks or len(tasks) < len(several):
                     raise LookupError
                 if denied > 100:  # nothing can stop it, since it waits for nothing
                     raise RecursionError
@@ -304,74 +242,24 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> _Tol
             failed = log.Failed(at="", error=type(error).__name__[:100])
             told = run.spec.redactor.data(failed_call(mode, failed, retryable=False))
             run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
-            return _Told(run.give_up(mode, tool.name), told)
+            return Told(run.give_up(mode, tool.name), told)
         if result is not None:
-            return await _ended_at_once(run, key, call, run.spec.redactor.data(result))
-        number += 1
-        proposed = read_call(f"{call.id}_{number}", tool.inner[name].name, {"task": task})
-        proposed, own = run.spec.redactor.struct(proposed), f"{key}.g{number}"
-        run.note(log.Proposed(at=run.at(f"{own}.n"), call=proposed))
-        inner = await _carry_out(run, own, *await _decided(run, own, proposed))
-        if inner.found.ending is not None:
-            return _Told(inner.found, stopped_call())
-        denied = 0 if run.at(own) in run.counted else denied + 1
-        run.authority.add("tool_calls", int(denied > 0))  # what is denied counts, too
-        answer = to_builtins(inner.content)
-
-
-async def _ended(child: RunState) -> log.AgentEnded:
-    """Let an agent live to its end, and return its last line."""
-    found, answer = await child.live(child)
-    child.driver.end_agent(child.place)
-    ended = log.AgentEnded(
-        at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=found.mode or ""
-    )
-    child.note(ended)
-    return ended
-
-
-async def _in_background(run: RunState, child: RunState, name: str, authority: Authority) -> None:
-    """Let an agent live beside the one that started it, which gets its answer as a message."""
-    ended = await _ended(child)
-    authority.may_ask(-1)  # as the agent was that started it, which may have handed over
-    run.authority.background -= 1
-    del run.children[child.place]
-    text = ended.answer if ended.answer is not None else f"I ended without an answer: {ended.ending}"
-    ruling = authority.ask(Result(size := len(text.encode())), name)
-    if ruling.verdict.decision != "allow":
-        run.note_ruling(f"{child.place[:-1]}.e.d3", ruling)
-        text, size = f"My answer was left out: {ruling.verdict.reason}", 0
-    run.authority.add("result_bytes", size)
-    run.driver.post(run.place, Message(child.place[:-1], text, is_answer=True))
-
-
-async def _ended_at_once(run: RunState, key: str, call: Call, told: dict[str, Any]) -> _Told:
-    fits = len(canonical(told)) <= run.authority.result_bytes_left()
-    run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told if fits else {}))
-    return await _counted(run, key, call, told)
-
-
-async def _counted(run: RunState, key: str, call: Call, result: dict[str, Any]) -> _Told:
-    """Return what the model reads of a call that no attempt was made of; the gate decides its result."""
-    size, at = len(canonical(result)), run.at(f"{key}.e.d")
-    ruling = run.authority.ask(Result(size), call.name)
-    if ruling.verdict.decision != "allow":
-        return _refused(run, call, run.note_ruling(at, ruling), executed=True)
-    return await _returned(run, key, call, result, size, f"{at}2", recovered=False)
-
-
-async def _returned(
-    run: RunState, key: str, call: Call, result: dict[str, Any], size: int, at: str, *, recovered: bool
-) -> _Told:
-    """Count a result, and ask the hooks about it, whose objection is a line at an address."""
-    run.authority.add("result_bytes", size)
-    run.authority.count_result(call, digest(canonical(result)))
-    told = await hooks.after_call(run, key, call, result)
-    if isinstance(told, dict):
-        return _Told(run.classify(Succeeded(recovered)), told)
-    if isinstance(told, log.Stopped):
-        return _stopped(run, told)
-    return _refused(run, call, run.note_ruling(at, told), executed=True)
+            return await ended_at_once(run, key, call, run.spec.redactor.data(result))
+        proposed: dict[str, Call] = {}
+        for name, task in tasks:
+            number += 1
+            inner = run.spec.redactor.struct(read_call(f"{call.id}_{number}", name, {"task": task}))
+            proposed[f"{key}.g{number}"] = inner
+            run.note(log.Proposed(at=run.at(f"{key}.g{number}.n"), call=inner))
+        told = await _made(run, proposed)
+        for one in told.values():
+            if one.found.ending is not None:
+                return Told(one.found, stopped_call())
+        for own in proposed:
+            denied = 0 if run.at(own) in run.counted else denied + 1
+            run.authority.add("tool_calls", int(denied > 0))  # what is denied counts, too
+        answers = [to_builtins(told[own].content) for own in proposed]
+        answer = answers if isinstance(asked, list) else answers[0]
 
 
 def _mode_of(failed: log.Failed, attempt: int) -> FailureMode:

@@ -61,7 +61,7 @@ async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
 async def _live(run: RunState) -> tuple[Classification, str | None]:
     """Take steps until one has an ending, and return it with the answer."""
     spec = run.spec
-    question = [] if spec.is_session else [{"role": "user", "content": spec.question}]
+    question = [{"role": "user", "content": spec.question}] if spec.question or not spec.is_session else []
     for message in (*spec.history, *question):
         run.window.add(message)
     while True:
@@ -69,12 +69,13 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         run.driver.begin_step(run.place, run.step)
         run.mode, run.cost = None, 0
         if not await _receive(run):
+            await run.stop_children(resting=True)
             return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
         if spec.is_session and (why := run.driver.stop_of(run.at("e"))) is not None:
             found, answer = run.classify(WasStopped(StopReason(why))), None  # what was under way was told
         if found is not None and found.ending is not None:
-            await run.stop_children()
+            await run.stop_children(resting=not spec.is_session or run.stopped is not None)
         added, cut = run.window.take_digest()
         run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost, cut=cut))
         if found is None or found.ending is None:
@@ -82,9 +83,9 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         if not spec.is_session or run.stopped is not None:
             return found, answer
         run.answer, run.waits = answer, True
-        run.note(TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=found.mode or ""))
-        run.authority.begin_turn()
-        run.changes.clear()
+        run.end_turn(
+            TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=found.mode or "")
+        )
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
@@ -124,8 +125,8 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
             run.window.add(refused_answer(str(wrong)))
         return run.classify(GaveUp(FailureMode.OUTPUT_MISMATCH), "inform" if goes_on else "terminate"), None
     sent_back = await hooks.on_stop(run, answer)
-    if sent_back is None and (run.children or run.mailbox):
-        run.waits = bool(run.children)  # the answer stands once nobody is at work for it any more
+    if sent_back is None and (run.has_others_at_work or run.mailbox):
+        run.waits = run.has_others_at_work  # the answer stands once nobody is at work for it any more
         return CONTINUE, None
     return (run.classify(Answered()), answer) if sent_back is None else (sent_back, None)
 
@@ -133,14 +134,20 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
 async def _receive(run: RunState) -> bool:
     """Read what came, or wait for it; an agent that is stopped waits for nothing. False if nothing comes any more."""
     # between two turns; what agents of the one before said is read with the next
-    is_idle = run.spec.is_session and not run.children
+    is_idle = run.spec.is_session and not run.place and not run.has_others_at_work
     _do_as_asked(run)
+    if is_resting := run.is_resting:
+        run.rest()
     while run.waits and run.stopped is None and not run.has_mail(is_idle):
         if is_idle and run.driver.is_closed:
             return False
         await run.mailbox
         if not _do_as_asked(run) and not run.driver.is_closed:
             break  # a message, or a stop of what the agent waits for
+    if is_resting:
+        run.wake()
+        if run.stopped is not None:
+            return False
     if is_idle and run.waits:
         run.window.begin_turn()
     run.waits = False

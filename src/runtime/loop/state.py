@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, Rule, classify
 from ..branches import Branch
 from ..driver import Driver
-from ..log.events import Decided, Event, HandedOver
+from ..log.events import Decided, Ended, Event, HandedOver
 from ..log.values import USER, Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
 from ..models.types import Message, Model
 from ..policy.gate import Gate
@@ -21,6 +21,7 @@ from ..schema.answer_type import AnswerType
 from ..tools.agents import with_those_below
 from ..tools.contract import Tool
 from .authority import Authority, Ruling
+from .board import Board
 from .window import Window
 
 
@@ -127,19 +128,23 @@ class RunState:
         live: Takes steps until one has an ending, and returns it with the answer.
         place: Its place in the run: "", or `4.c0/`.
         above: The agent that started it.
+        name: What others call it; its place unless given.
 
     Attributes:
         authority: What it may do, and what it has used up.
         window: What its model sees.
         refused: The calls that were refused, by identity, with the rule.
         mailbox: Messages that it has not read.
-        children: What lives in the background for it, by place.
+        children: The agents that live in the background for it, by place.
+        branch: The one that it lives in, if it lives in the background.
+        board: What the agents of the run have to do.
         waits: Whether it waits for a message: for a turn, or for those, where it has answered while they were at work.
+        on_turn: Is told of each turn that has ended.
         answer: Its last answer.
         step: The number of its step.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
-        counted: When calls were counted that were made, by their addresses.
+        counted: How many agents each call starts that was made, and when it was counted, by its address.
         offered: The names of the tools that the model is offered.
         changes: How often a hook sent an answer back, and how often the model was told that one does not fit.
         is_planning: Whether a person has not yet allowed its plan.
@@ -147,24 +152,35 @@ class RunState:
     """
 
     def __init__(
-        self, spec: RunSpec, driver: Driver, live: Live, place: str = "", above: RunState | None = None
+        self,
+        spec: RunSpec,
+        driver: Driver,
+        live: Live,
+        place: str = "",
+        above: RunState | None = None,
+        name: str = "",
     ) -> None:
         self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
+        self.name = name or place[:-1]
+        self.board: Board = Board() if above is None else above.board
+        self._starter = None if above is None else above.authority  # that agent may hand over
         self.guards: Sequence[Any] = ()
         self.refused: dict[str, str] = {}
         self._failures = 0
         self.window = Window()
         self._act_under(*self._authority(None if above is None else above.authority))
         self.mailbox = driver.begin_agent(place)
-        self.children: dict[str, Branch] = {}
-        self.waits = spec.is_session
+        self.children: dict[str, RunState] = {}
+        self.branch: Branch | None = None
+        self.on_turn: Callable[[Ended], None] = lambda ended: None
+        self.waits = spec.is_session and not spec.question
         self.answer: str | None = None
         self.step = 0
         self.mode: FailureMode | None = None
         self.cost = 0
         self.changes: defaultdict[str, int] = defaultdict(int)
         self._decisions: defaultdict[str, int] = defaultdict(int)
-        self.counted: dict[str, int] = {}
+        self.counted: dict[str, tuple[int, int]] = {}
         self._awaited: set[str] = set()
 
     def _authority(self, above: Authority | None) -> tuple[Authority, bool]:
@@ -205,11 +221,57 @@ class RunState:
         """Why the agent was stopped, None where it was not."""
         return self.driver.stop_of(self.place)
 
-    async def stop_children(self) -> None:
-        """Stop what lives in the background for it: no agent outlives the one that started it."""
-        for place, branch in [*self.children.items()]:
-            self.driver.stop(place, "cancelled")
-            await branch
+    def mate(self, name: str) -> RunState | None:
+        """Return its team mate of a name, None where it has none."""
+        named = (it for it in self.children.values() if it.is_mate and it.name == name)
+        return next((it for it in named if it.stopped is None), None)
+
+    @property
+    def is_mate(self) -> bool:
+        """Whether it stays with the agent that started it after each answer."""
+        return bool(self.place) and self.spec.is_session
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it is a team mate that waits for what it is told next."""
+        return self.is_mate and self.waits and not self.mailbox and not self.has_others_at_work
+
+    @property
+    def has_others_at_work(self) -> bool:
+        """Whether agents in the background do something for it."""
+        return any(not child.is_resting for child in self.children.values())
+
+    def rest(self) -> None:
+        """Note that it asks its model nothing until it is told something."""
+        if self._starter is not None:
+            self._starter.may_ask(-1)
+            self.mailbox.on_mail = self.wake  # before anybody else sets aside what it may need
+
+    def wake(self) -> None:
+        """Note that it rests no more."""
+        if self._starter is not None and self.mailbox.on_mail == self.wake:
+            self._starter.may_ask(1)
+            self.mailbox.on_mail = lambda: None
+
+    async def stop_children(self, *, resting: bool) -> None:
+        """Stop what lives in the background for it: no agent outlives the one that started it.
+
+        Args:
+            resting: Whether team mates that wait are stopped, too.
+        """
+        for child in [*self.children.values()]:
+            if resting or not child.is_resting:
+                self.driver.stop(child.place, "cancelled")
+                assert child.branch is not None
+                await child.branch
+
+    def end_turn(self, ended: Ended) -> None:
+        """Note that a turn of a conversation is over, or one of the tasks of a team mate."""
+        self.note(ended)
+        above = 0 if self._starter is None else len(self._starter.chain)
+        self.authority.begin_turn(len(self.authority.chain) - above)
+        self.changes.clear()
+        self.on_turn(ended)
 
     def has_mail(self, of_user: bool) -> bool:
         """Return whether a message is there, of somebody outside if it has to be of one."""
@@ -256,13 +318,15 @@ class RunState:
 
     def ask_about(self, key: str, call: Call) -> Ruling:
         """Ask about a proposed call, given its place in the step; one that was allowed before counts anew."""
-        if (time := self.counted.pop(self.at(key), None)) is not None:
-            self.authority.uncount_call(call, time)
-        return self.authority.ask_about(call)
+        if (counted := self.counted.pop(self.at(key), None)) is not None:
+            self.authority.uncount_call(call, *counted)
+        return self.authority.ask_about(call, is_at_work=self.mate(call.name) is not None)
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""
-        self.counted[self.at(key)] = self.authority.count_call(call)
+        tool = self.authority.tool_of(call)
+        starts = int(tool is not None and tool.agent is not None and self.mate(call.name) is None)
+        self.counted[self.at(key)] = starts, self.authority.count_call(call, starts)
 
     def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
         """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""

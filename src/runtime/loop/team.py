@@ -2,66 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ..log.addresses import place_of
 from ..log.values import Message
 from ..tools.agents import EXIT_PLAN, not_run
 from ..tools.contract import Tool
 from .state import RunState
 
-_CLOSED: Final = {"type": "object", "additionalProperties": False}
-_WHICH: Final = "The agent: what the call that started it returned as `agent`."
-_SAID: Final[dict[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
-    "send_message": (
-        "Send a message to another agent at work. It reads the message at its next step.",
-        {"to": f"{_WHICH} Or `parent` for the agent that started this one.", "text": "What to say."},
-        {"sent": {"type": "boolean"}},
-    ),
-    "list_agents": (
-        "List the agents below this one that are at work.",
-        {},
-        {"agents": {"type": "array", "items": {"type": "string"}}},
-    ),
-    "stop_agent": (
-        "Stop an agent below this one, and all agents that it started.",
-        {"agent": _WHICH},
-        {"stopped": {"type": "boolean"}},
-    ),
-    EXIT_PLAN: (
-        "Show a person your plan. Until somebody has allowed one you can only look around; then carry it out.",
-        {"plan": "What you are going to do, step by step."},
-        {"planning": {"type": "boolean"}},
-    ),
-}
-
-
-@lru_cache
-def team_tool(name: str) -> Tool:
-    """Return one of the tools, given one of TEAM_NAMES."""
-    description, arguments, results = _SAID[name]
-    properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
-    takes = {**_CLOSED, "properties": properties, "required": [*arguments]}
-    gives = {**_CLOSED, "properties": results, "required": [*results]}
-    answers = (_send_message, _list_agents, _stop_agent, _exit_plan)
-    answer = dict(zip(_SAID, answers, strict=True))[name]
-    return Tool(name, description, takes, gives, "write", not_run, idempotent=True, answer=answer)
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_FLAG: Final = {"type": "boolean"}
+_WHICH: Final = "The agent: its name in a team, or what the call that started it returned as `agent`."
+_TODO: Final = "The name of what is to be done."
 
 
 def _send_message(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
     to = arguments["to"]
-    place = place_of(run.place[:-1]) if to == "parent" and run.place else f"{to}/"
-    return {"sent": run.driver.post(place, Message(run.place[:-1], arguments["text"]))}
+    place = run.above.place if to == "parent" and run.above is not None else _place_of(run, to)
+    return {"sent": run.driver.post(place, Message(run.name, arguments["text"]))}
 
 
 def _list_agents(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
-    below = run.driver.agents_in(run.place)
-    return {"agents": [place[:-1] for place in below if run.driver.stop_of(place) is None]}
+    known = {child.place: child for child in _background(run)}
+    below = [it for it in run.driver.agents_in(run.place) if run.driver.stop_of(it) is None]
+    agents = [known[place].name if place in known else place[:-1] for place in below]
+    resting = [known[place].name for place in below if place in known and known[place].is_resting]
+    return {"agents": agents} | ({"resting": resting} if resting else {})
 
 
 def _stop_agent(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
-    place = f"{arguments['agent']}/"
+    place = _place_of(run, arguments["agent"])
     is_below = place in run.driver.agents_in(run.place)
     if is_below:
         run.driver.stop(place, "cancelled")
@@ -71,3 +43,134 @@ def _stop_agent(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
 def _exit_plan(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
     run.leave_plan()  # a person has allowed it, see `calls.py`
     return {"planning": False}
+
+
+def _create_todo(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
+    why = run.board.create(arguments["todo"], arguments["title"], arguments.get("after", ()))
+    return {"created": not why} | ({"why": why} if why else {})
+
+
+def _claim_todo(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
+    name = arguments.get("todo") or next(iter(run.board.free()), "")
+    why = run.board.claim(name, run.place)
+    return {"claimed": not why} | ({"why": why} if why else {"todo": name})
+
+
+def _complete_todo(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
+    why, freed = run.board.complete(arguments["todo"], run.place)
+    for name, places in freed.items():
+        for place in places:
+            run.driver.post(place, Message(run.name, f"{name} is free now"))
+    return {"completed": not why} | ({"why": why} if why else {"free": [*freed]})
+
+
+def _list_todos(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"todos": run.board.listed()}
+
+
+class _Said(NamedTuple):
+    """What a model reads of one of the tools, and what answers."""
+
+    description: str
+    takes: dict[str, Any]
+    gives: dict[str, Any]
+    answer: Callable[[RunState, dict[str, Any]], dict[str, Any]]
+    optional: tuple[str, ...] = ()
+
+
+_SAID: Final = {
+    "send_message": _Said(
+        "Send a message to another agent at work. It reads the message at its next step.",
+        {"to": f"{_WHICH} Or `parent` for the agent that started this one.", "text": "What to say."},
+        {"sent": _FLAG},
+        _send_message,
+    ),
+    "list_agents": _Said(
+        "List the agents below this one that are at work.",
+        {},
+        {"agents": _TEXTS, "resting": _TEXTS},
+        _list_agents,
+        ("resting",),
+    ),
+    "stop_agent": _Said(
+        "Stop an agent below this one, and all agents that it started.",
+        {"agent": _WHICH},
+        {"stopped": _FLAG},
+        _stop_agent,
+    ),
+    EXIT_PLAN: _Said(
+        "Show a person your plan. Until somebody has allowed one you can only look around; then carry it out.",
+        {"plan": "What you are going to do, step by step."},
+        {"planning": _FLAG},
+        _exit_plan,
+    ),
+    "create_todo": _Said(
+        "Put something to do on the board that all agents of the run share.",
+        {
+            "todo": "A short name for it.",
+            "title": "What is to be done.",
+            "after": {
+                **_TEXTS,
+                "description": "The names of what has to be done before; also of what comes later.",
+            },
+        },
+        {"created": _FLAG, "why": _TEXT},
+        _create_todo,
+        ("after", "why"),
+    ),
+    "claim_todo": _Said(
+        "Take something from the board to do it yourself. What waits for something else cannot be claimed yet.",
+        {"todo": f"{_TODO} Without it, the first that is free."},
+        {"claimed": _FLAG, "todo": _TEXT, "why": _TEXT},
+        _claim_todo,
+        ("todo", "why"),
+    ),
+    "complete_todo": _Said(
+        "Say that you have done what you claimed. What waited for it alone becomes free.",
+        {"todo": _TODO},
+        {"completed": _FLAG, "free": _TEXTS, "why": _TEXT},
+        _complete_todo,
+        ("free", "why"),
+    ),
+    "list_todos": _Said(
+        "List what stands on the board: free, claimed, done, or waiting for something else.",
+        {},
+        {"todos": {"type": "array", "items": {"type": "object"}}},
+        _list_todos,
+    ),
+}
+
+
+@lru_cache
+def team_tool(name: str) -> Tool:
+    """Return one of the tools, given one of TEAM_NAMES."""
+    said = _SAID[name]
+    about = {
+        key: {**_TEXT, "description": it} if isinstance(it, str) else it for key, it in said.takes.items()
+    }
+    takes, gives = (
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": properties,
+            "required": [key for key in properties if key not in said.optional],
+        }
+        for properties in (about, said.gives)
+    )
+    return Tool(name, said.description, takes, gives, "write", not_run, idempotent=True, answer=said.answer)
+
+
+def _place_of(run: RunState, name: str) -> str:
+    """Return the place of an agent: of a team mate by its name, of this agent or of one above it."""
+    at: RunState | None = run
+    while at is not None:
+        if (mate := at.mate(name)) is not None:
+            return mate.place
+        at = at.above
+    return f"{name}/"
+
+
+def _background(run: RunState) -> Iterator[RunState]:
+    for child in run.children.values():
+        yield child
+        yield from _background(child)

@@ -14,7 +14,10 @@ from .contract import StartsAgent, Tool
 DELEGATE: Final = "delegate"
 EXIT_PLAN: Final = "exit_plan"
 # what the loop itself answers, see `loop/team.py`
-TEAM_NAMES: Final = ("send_message", "list_agents", "stop_agent", EXIT_PLAN)
+TEAM_NAMES: Final = (
+    *("send_message", "list_agents", "stop_agent", EXIT_PLAN),
+    *("create_todo", "claim_todo", "complete_todo", "list_todos"),
+)
 _INPUT: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -28,13 +31,14 @@ _INPUT: Final[dict[str, Any]] = {
     "required": ["task"],
     "additionalProperties": False,
 }
+TASK: Final = {**_INPUT, "properties": {"task": _INPUT["properties"]["task"]}}
 _WHY: Final = {
     "type": "object",
     "properties": {"why": {"type": "string", "description": "Why that one goes on."}},
     "additionalProperties": False,
 }
 _TOLD: Final = {"description": "What it is about, in a few words.", "prompt": "What it is to do."}
-_OUTPUT: Final = {
+ENDED: Final = {
     "type": "object",
     "properties": {
         "ending": {"type": "string"},
@@ -46,24 +50,32 @@ _OUTPUT: Final = {
 }
 
 
-def agent_tool(name: str, description: str, agent: StartsAgent, *, hands_over: bool = False) -> Tool:
+def agent_tool(
+    name: str, description: str, agent: StartsAgent, *, hands_over: bool = False, stays: bool = False
+) -> Tool:
     """Return the tool whose calls start an agent; its result is how that ended, and its answer.
 
     A call with `background` returns at once which agent it is: the address of the call. With `hands_over` the agent
-    goes on in the place of the one that calls, with all that was said so far.
+    goes on in the place of the one that calls, with all that was said so far. With `stays` it is a team mate of that
+    name: it works in the background, its answers come as messages, and after each it waits for what it is told next,
+    by another call or by a message.
 
     Args:
         name: As of Tool.
         description: What a model reads about it.
         agent: The agent.
         hands_over: See above.
+        stays: Likewise.
 
     Raises:
-        ToolError: The name is none of a tool.
+        ToolError: The name is none of a tool, or it does both.
     """
-    takes, effect = (_WHY, "write") if hands_over else (_INPUT, "pure")  # nothing goes beside a hand-off
-    rest: Any = {"idempotent": True, "agent": agent, "hands_over": hands_over}
-    return Tool(name, description, takes, _OUTPUT, effect, not_run, **rest)
+    if hands_over and stays:
+        raise ToolError("an agent hands over or stays", file=f"tool {name!r}", remedy="leave one of them out")
+    takes = _WHY if hands_over else TASK if stays else _INPUT
+    effect = "write" if hands_over or stays else "pure"  # nothing goes beside these
+    rest: Any = {"idempotent": True, "agent": agent, "hands_over": hands_over, "stays": stays}
+    return Tool(name, description, takes, ENDED, effect, not_run, **rest)
 
 
 def delegate(tools: Iterable[Tool]) -> Tool:
@@ -76,7 +88,7 @@ def delegate(tools: Iterable[Tool]) -> Tool:
         ToolError: There is none, or one of them starts no agent.
     """
     types = _Types({tool.name: tool for tool in tools})
-    if not types.by_name or any(it.agent is None or it.hands_over for it in types.tools):
+    if not types.by_name or any(it.agent is None or it.hands_over or it.stays for it in types.tools):
         raise ToolError(f"{DELEGATE} is for tools that start agents", remedy="give it one, or name a profile")
     said = {name: {"type": "string", "minLength": 1, "description": text} for name, text in _TOLD.items()}
     about = "\n".join(f"{tool.name}: {tool.description}" for tool in types.tools)
@@ -87,7 +99,7 @@ def delegate(tools: Iterable[Tool]) -> Tool:
     }
     takes = {**_INPUT, "properties": asked, "required": [*_TOLD, "type"]}
     what = "Have another agent do a part of the work, which knows nothing of what was said so far."
-    return Tool(DELEGATE, what, takes, _OUTPUT, "pure", not_run, idempotent=True, agent=types)
+    return Tool(DELEGATE, what, takes, ENDED, "pure", not_run, idempotent=True, agent=types)
 
 
 class _Types(Struct, frozen=True):
@@ -135,4 +147,5 @@ def _is_same(tool: Tool, other: Tool) -> bool:
     """Return whether two tools of a name are one: read from the same file, or made of the same agent."""
     if tool.agent is not None:
         return tool.agent == other.agent and tool.offer() == other.offer()
-    return bool(tool.digest) and (tool.digest, tool.file) == (other.digest, other.file)
+    same = (tool.digest, tool.file, tool.inner.keys()) == (other.digest, other.file, other.inner.keys())
+    return bool(tool.digest) and same

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -75,6 +76,7 @@ class Tool:
         is_foreign: Whether a server executes it. It is external, unless a policy says that it only reads.
         agent: The agent that a call starts, in the place of a function.
         hands_over: Whether that agent goes on in the place of the one that calls.
+        stays: Whether that agent waits for more after each answer, as a team mate of the name of the tool.
         inner: Tools that start agents, for the function alone, which then is a generator function. The loop carries it
             out, and it may yield the name of one of them with a task.
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
@@ -101,6 +103,7 @@ class Tool:
         is_foreign: bool = False,
         agent: StartsAgent | None = None,
         hands_over: bool = False,
+        stays: bool = False,
         inner: Sequence[Tool] = (),
         answer: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
@@ -130,7 +133,8 @@ class Tool:
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
         self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
-        self.agent, self.hands_over, self.inner = agent, hands_over, {it.name: it for it in inner}
+        self.agent, self.hands_over, self.stays = agent, hands_over, stays
+        self.inner = {it.name: it for it in inner}
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
 
@@ -147,6 +151,22 @@ class Tool:
         tool.places = self.marked + places
         if self.is_foreign:  # it may come from under another policy
             tool.effect, tool.idempotent = effect or "external", effect == "read"
+        return tool
+
+    def starting(self, agents: Sequence[Tool]) -> Tool:
+        """Return the tool with agents that its function may start.
+
+        Args:
+            agents: Tools that start agents.
+
+        Raises:
+            ToolError: Its function is no generator function.
+        """
+        if not inspect.isgeneratorfunction(self.run):
+            what = "run can start no agents, since it is no generator function"
+            raise ToolError(what, file=self.file, remedy="let it `yield NAME, TASK`")
+        tool = copy.copy(self)
+        tool.inner = {it.name: it for it in agents}
         return tool
 
     @property

@@ -32,6 +32,8 @@ class AgentsRule(Rule):
     def points(self, question: Question, tool: Tool | None) -> list[Need]:
         if tool is None or tool.agent is None or not isinstance(question.about, Call):
             return []
+        if question.used.get("at_work"):  # a team mate that is told more is not started again
+            return []
         needs = [Need(name, question.used.get(counter, 0), 1) for name, counter in _NEEDS.items()]
         return needs[:-1] if tool.hands_over else needs  # then no more agents are at work than before
 

@@ -1,0 +1,249 @@
+"""Graphs of agents: what works on a task one after another, side by side, by choice, or again and again.
+
+A node is the name of an agent, as the function of a tool yields it, a tool that starts one, or another graph. A graph
+goes on in the function of a tool, so each of its agents is started by a call, which is decided, counted and recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
+
+from ..fail.errors import InputError, ToolError
+from .agent import Agent
+from .log.values import ModelName
+from .models.types import LLMInput, LLMOutput, ToolCall
+from .policy.policy import Policy
+from .tools.agents import ENDED, TASK
+from .tools.contract import Tool
+
+FINAL: Final = "final_answer"
+Ended = dict[str, Any]
+"""What a node came to: `ending` and `answer`."""
+Work = Generator[Any, Any, Ended]
+
+
+class Graph:
+    """What works on a task by agents; made by `sequence`, `parallel`, `route` and `loop_until`.
+
+    Args:
+        nodes: Its nodes.
+        work: Works on a task.
+
+    Attributes:
+        agents: The tools that start its agents, also those of graphs in it; none where nodes are names.
+    """
+
+    def __init__(self, nodes: list[Node], work: Callable[[str], Work]) -> None:
+        for node in nodes:
+            if not isinstance(node, str | Graph) and not _starts_agent(node):
+                what = f"{type(node).__name__} is no node of a graph"
+                raise InputError(what, remedy="give agent.as_tool(...), the name of an agent, or a graph")
+        if not nodes:
+            raise InputError("a graph has no node", remedy="give it one")
+        self._work = work
+        agents = [node for node in nodes if isinstance(node, Tool)]
+        agents += [tool for node in nodes if isinstance(node, Graph) for tool in node.agents]
+        self.agents: list[Tool] = [*dict.fromkeys(agents)]
+
+    def __call__(self, task: str) -> Work:
+        """Work on a task; the function of a tool goes on with `yield from graph(task)`."""
+        return self._work(task)
+
+    def run(self, arguments: dict[str, Any], io: Any = None) -> Work:
+        """Work on the argument `task`: the `run` of a tool in `tools/NAME.py`."""
+        return (yield from self._work(arguments["task"]))
+
+    def as_tool(self, name: str, description: str) -> Tool:
+        """Return a tool whose calls have the graph work on a task.
+
+        Args:
+            name: The name of the tool.
+            description: What a model reads about it.
+
+        Raises:
+            ToolError: The name is none of a tool, or nodes are names.
+        """
+        if not self.agents:
+            raise ToolError("the graph has names alone", remedy="give it agents, made by as_tool")
+        rest: Any = {"idempotent": True, "inner": self.agents}
+        return Tool(name, description, TASK, ENDED, "write", self.run, **rest)
+
+    def as_agent(self, policy: Policy, *, name: str = "graph", **rest: Any) -> Agent:
+        """Return an agent that has the graph work on what it is asked, and asks no model of its own.
+
+        Args:
+            policy: Its policy, which lists the tool `name` and all agents.
+            name: The name of the tool that is the graph.
+            **rest: Further arguments of Agent.
+
+        Raises:
+            InputError: As of Agent.
+        """
+        return Agent(_Starter(name), [self.as_tool(name, "Works on a task.")], policy, **rest)
+
+
+class _Starter:
+    """Stands for a model: has a graph work on what is asked, and answers with what it came to."""
+
+    def __init__(self, name: str) -> None:
+        self._tool, self.name = name, ModelName("graph", name)
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        last = asked.messages[-1]
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        if last["role"] == "user":
+            return LLMOutput(tool_calls=[ToolCall(self._tool, {"task": last["content"]})], usage=usage)
+        ended = json.loads(last["content"])
+        is_done = ended.get("ending") == FINAL
+        answer = ended["answer"] if is_done else f"The graph did not come to its end: {last['content']}"
+        return LLMOutput(final_answer=answer, usage=usage)
+
+
+Node = str | Tool | Graph
+
+
+def sequence(*nodes: Node) -> Graph:
+    """Return a graph in which each node works on what the one before has answered; it ends with one that has not.
+
+    Args:
+        *nodes: The nodes.
+
+    Raises:
+        InputError: One of them is none.
+    """
+
+    def work(task: str) -> Work:
+        ended: Ended = {}
+        for node in nodes:
+            ended = yield from _done(node, task)
+            if ended["ending"] != FINAL:
+                break
+            task = ended["answer"]
+        return ended
+
+    return Graph([*nodes], work)
+
+
+def parallel(*nodes: Node) -> Graph:
+    """Return a graph whose nodes work on the same task; it answers with all that they answer, under their names.
+
+    Agents go side by side, so many as the policy allows. Graphs among the nodes go step by step with each other.
+
+    Args:
+        *nodes: The nodes.
+
+    Raises:
+        InputError: One of them is none.
+    """
+
+    def work(task: str) -> Work:
+        working = [_done(node, task) for node in nodes]
+        ended: dict[int, Ended] = {}
+        told: dict[int, Any] = dict.fromkeys(range(len(nodes)))
+        while told:
+            asked: dict[int, list[Any]] = {}
+            for number, results in told.items():
+                try:
+                    asked[number] = working[number].send(results)
+                except StopIteration as end:
+                    ended[number] = end.value
+            results = iter((yield [it for several in asked.values() for it in several]) if asked else ())
+            told = {number: [next(results) for _ in several] for number, several in asked.items()}
+        every = [ended[number] for number in range(len(nodes))]
+        words = [f"{_name(node)}: {_words(it)}" for node, it in zip(nodes, every, strict=True)]
+        has_answer = any(it["ending"] == FINAL for it in every)
+        return {"ending": FINAL, "answer": "\n\n".join(words)} if has_answer else every[0]
+
+    return Graph([*nodes], work)
+
+
+def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Graph:
+    """Return a graph in which one of several nodes works on the task.
+
+    Args:
+        choose: Says which: a function of the task that returns a key, or a node that answers with one.
+        nodes: The nodes, by key; the one under "" works where no key is named.
+
+    Raises:
+        InputError: One of them is no node.
+    """
+
+    def work(task: str) -> Work:
+        if isinstance(choose, Node):
+            chosen = yield from _done(choose, task)
+            if chosen["ending"] != FINAL:
+                return chosen
+            key = chosen["answer"].strip()
+        else:
+            key = choose(task)
+        node = nodes.get(key, nodes.get(""))
+        if node is None:
+            return {"ending": "no_route", "answer": f"there is no way called {key[:80]!r}"}
+        return (yield from _done(node, task))
+
+    return Graph([*([choose] if isinstance(choose, Node) else ()), *nodes.values()], work)
+
+
+def loop_until(
+    node: Node, is_done: Callable[[str], bool], *, reviewer: Node | None = None, most: int = 3
+) -> Graph:
+    """Return a graph in which a node works until its work is done, or until it has worked so often.
+
+    It is told each time what it came to before, and what a reviewer said of that. With the ending `not_done` the graph
+    returns the last work.
+
+    Args:
+        node: The node that works.
+        is_done: Whether the work is done, given what the reviewer says, or the work itself without one.
+        reviewer: A node that is given task and work.
+        most: How often the node works at most.
+
+    Raises:
+        InputError: One of them is no node, or `most` is no positive number.
+    """
+    if most < 1:
+        raise InputError(f"a loop cannot go round {most} times", remedy="give `most` a number from 1")
+
+    def work(task: str) -> Work:
+        given, ended = task, {}
+        for _ in range(most):
+            ended = yield from _done(node, given)
+            if ended["ending"] != FINAL:
+                return ended
+            said = ended["answer"]
+            if reviewer is not None:
+                review = yield from _done(reviewer, f"Task: {task}\n\nWork: {said}")
+                if review["ending"] != FINAL:
+                    return review
+                said = review["answer"]
+            if is_done(said):
+                return ended
+            given = f"{task}\n\nYour work so far: {ended['answer']}"
+            given += "" if reviewer is None else f"\n\nWhat a reviewer says of it: {said}"
+        return {**ended, "ending": "not_done"}
+
+    return Graph([node, *([] if reviewer is None else [reviewer])], work)
+
+
+def _done(node: Node, task: str) -> Work:
+    if isinstance(node, Graph):
+        return (yield from node(task))
+    (ended,) = yield [(_name(node), task)]
+    return ended if "ending" in ended else {"ending": ended.get("error", "refused"), "answer": None}
+
+
+def _starts_agent(node: Any) -> bool:
+    takes_task = (
+        isinstance(node, Tool) and node.agent is not None and "task" in node.input_schema["properties"]
+    )
+    return takes_task and not node.stays
+
+
+def _name(node: Node) -> str:
+    return node if isinstance(node, str) else node.name if isinstance(node, Tool) else "graph"
+
+
+def _words(ended: Ended) -> str:
+    return ended["answer"] if ended["ending"] == FINAL else f"no answer ({ended['ending']})"
