@@ -45,7 +45,6 @@ MEMBERS: dict[str, Any] = {
 }
 ELSEWHERE = {
     ("event", "Settled"),  # test_scenarios.py resumes each row that has an effect in doubt, with both words
-    ("event", "Proposed"),  # test_inner_agents.py runs agents in functions
     ("objection", "gate_error"),  # properties/test_second_judge.py asks what no rule can judge
 }
 

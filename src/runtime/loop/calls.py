@@ -128,7 +128,7 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
     if "." not in key and is_hidden(run, call):
-        place = run.gate.policy.place("/tool_registry")
+        place = run.gate.policy.place("")
         ruling = Ruling(
             Verdict("deny", Rule.TOOL_REGISTRY, place, "only the function of a tool may start this agent")
         )
