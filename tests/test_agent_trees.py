@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 import tachograph
-from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Tool, ToolCall
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Tool, ToolCall, parallel, sequence
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError
 from tachograph.runtime.driver import InDoubt
@@ -24,7 +24,8 @@ from tachograph.runtime.log.addresses import place_of
 from tachograph.testing import decide
 from tests.project import POLICY, merged, script
 
-NAMES = ["say", "note", "think", "send", "middle", "leaf", "to_leaf", "exit_plan"]
+TEAM = ["mate", "both", "send_message", "stop_agent"]
+NAMES = ["say", "note", "think", "send", "middle", "leaf", "to_leaf", "exit_plan", *TEAM]
 MIDDLE, LEAF = ("middle", {"task": "a"}), ("leaf", {"task": "b"})
 WIDE: dict[str, Any] = {
     "tool_registry": {"allowed": NAMES, "denied": []}, "cycle_detection": {"max_repeats": 99},
@@ -59,8 +60,13 @@ def tree(
     """Return the root of three levels, given what they are made of from the root down; the middle one may plan."""
     last = Agent(models[2], tools, policies[2])
     leaf, to_leaf = last.as_tool("leaf", "Help."), last.as_tool("to_leaf", "Help.", hands_over=True)
-    middle = Agent(models[1], [*tools, leaf, to_leaf], policies[1], plan=plan).as_tool("middle", "Help.")
-    return Agent(models[0], [*tools, middle, leaf, to_leaf], policies[0], **rest)
+    mate, both = (
+        last.as_tool("mate", "Help.", stays=True),
+        parallel(leaf, sequence(leaf)).as_tool("both", "Help."),
+    )
+    more = [*tools, leaf, to_leaf, mate, both, "send_message", "stop_agent"]
+    middle = Agent(models[1], more, policies[1], plan=plan).as_tool("middle", "Help.")
+    return Agent(models[0], [*more, middle], policies[0], **rest)
 
 
 CONDITIONS = [{}, {"arguments": {"/text": {"maxLength": 2}}}, {"limits": {"calls": 1}}, {"mounts": ["book"]}]
@@ -88,13 +94,20 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
 
     def steps(*names: str) -> Any:
         turns = [draw.choices(names, k=draw.randint(1, 3)) for _ in range(draw.randint(1, 2))]
-        takes = {"middle": "task", "leaf": "task", "to_leaf": "why", "exit_plan": "plan"}
-        given = [[(it, {takes[it]: f"{n}"} if it in takes else {"n": n}) for n, it in enumerate(turn)]
-                 for turn in turns]  # fmt: skip
+        to_mate = {"send_message": {"to": "mate", "text": "more"}, "stop_agent": {"agent": "mate"}}
+        takes = dict.fromkeys(["middle", "leaf", "mate", "both"], "task") | {
+            "to_leaf": "why",
+            "exit_plan": "plan",
+        }
+
+        def call(name: str, n: int) -> Any:
+            return name, to_mate.get(name) or ({takes[name]: f"{n}"} if name in takes else {"n": n})
+
+        given = [[call(name, n) for n, name in enumerate(turn)] for turn in turns]
 
         async def model(asked: LLMInput) -> Any:
             await asyncio.sleep(draw.randrange(3) / 1000)
-            return script(*given, *["done"] * 9)(asked)
+            return script(*given, *["done"] * 40)(asked)
 
         return model
 
@@ -103,8 +116,12 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
         Tool("send", "?", CLOSED, CLOSED, "external", lambda arguments, io: {}),
     ]
     own = ("think", "think", "think", "send", "absent")
-    middle = steps(*own, "leaf", "leaf", "to_leaf", "exit_plan")
-    models = [steps("middle", "middle", "middle", "leaf", "think", "to_leaf"), middle, steps(*own)]
+    middle = steps(*own, "leaf", "leaf", "to_leaf", "exit_plan", *TEAM)
+    models = [
+        steps("middle", "middle", "middle", "leaf", "think", "to_leaf", "mate", *TEAM),
+        middle,
+        steps(*own),
+    ]
     plan = random_policy(draw) if draw.random() < 0.3 else None
     rest: dict[str, Any] = {"root": root, "approve": lambda asked: draw.random() < 0.5}
     return tree(models, [random_policy(draw) for _ in models], tools, plan, **rest)
@@ -146,6 +163,7 @@ def test_random_live_trees_replay_and_resume_to_the_same_bytes(tmp_path: Path) -
     of_all = (log.Failed, log.Waited, log.Stopped, log.ToolReturned)
     assert kinds >= {(kind, level) for kind in of_all for level in (1, 2)}
     assert kinds >= {(log.HandedOver, 0), (log.HandedOver, 1), (log.Answered, 1)}
+    assert kinds >= {(log.TurnEnded, 1), (log.TurnEnded, 2), (log.Proposed, 0), (log.Proposed, 1)}
     assert "/" in doubts
 
 

@@ -65,8 +65,8 @@ class Graph:
         Raises:
             ToolError: The name is none of a tool, or nodes are names.
         """
-        if not self.agents:
-            raise ToolError("the graph has names alone", remedy="give it agents, made by as_tool")
+        if len({tool.name for tool in self.agents}) < max(1, len(self.agents)):
+            raise ToolError("the graph names an agent, or two are called the same", remedy="use as_tool")
         rest: Any = {"idempotent": True, "inner": self.agents}
         return Tool(name, description, TASK, ENDED, "write", self.run, **rest)
 
@@ -183,7 +183,8 @@ def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Gra
             return {"ending": "no_route", "answer": f"there is no way called {key[:80]!r}"}
         return (yield from _done(node, task))
 
-    return Graph([*([choose] if isinstance(choose, Node) else ()), *nodes.values()], work)
+    asked = [choose] if isinstance(choose, Node) and nodes else []
+    return Graph([*asked, *nodes.values()], work)
 
 
 def loop_until(

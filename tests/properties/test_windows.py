@@ -22,6 +22,7 @@ steps = st.lists(
         st.tuples(st.just("called"), st.lists(words, min_size=1, max_size=4)),
         st.tuples(st.just("compact"), st.integers(1, 9)),
         st.tuples(st.just("label"), st.integers(1, 9)),
+        st.tuples(st.sampled_from(["turn", "undo"]), st.none()),
     ),
     min_size=60,
     max_size=60,
@@ -70,6 +71,11 @@ def test_services_take_what_is_left(program: list[tuple[str, Any]]) -> None:
             window.add_reply(ModelReplied(at="", calls=calls, usage=Usage()))
             for call in calls:
                 window.add_result(call, call.arguments)
+        elif what == "turn":
+            window.begin_turn()
+        elif what == "undo":
+            before = len([*window.messages()])
+            assert window.take_back() == before - len([*window.messages()])
         elif what == "label":
             before = window.size
             assert (window.leave_out_results(about) == 0) == (window.size == before)
