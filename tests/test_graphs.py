@@ -16,9 +16,10 @@ from tachograph.runtime.log import events as log
 from tests.project import POLICY, merged
 
 NAMES = ["find", "write", "judge", "fail", "graph"]
-TEAM = {
+TEAM: dict[str, Any] = {
     "tool_registry": {"allowed": NAMES},
     "agents": {"max_depth": 1, "max_children": 20, "max_parallel": 3},
+    "loop_budget": {"max_iterations": 99, "max_tokens": 10**6, "max_tool_calls": 99},
 }
 POLICIES = Policy.from_dict(merged(POLICY, merged(TEAM, {"on_deny": "inform"})))
 
