@@ -154,7 +154,7 @@ def _say_wider(task: Task) -> None:
     """Say which policies of plans and profiles allow more than that of the task, which counts for nothing there."""
     from ..review.compare import gates, wider
 
-    others = [it for it in task.policies if it.version != task.policy.version]
+    others = {it.version: it for it in task.policies if it.version != task.policy.version}.values()
     tools = {tool.name: tool for tool in task.tools} if others else {}
     for other in others:
         for change in wider(*gates(task.policy, other, tools), {}):

@@ -14,7 +14,7 @@ from .state import RunState
 _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
 _FLAG: Final = {"type": "boolean"}
-_WHICH: Final = "The agent: its name in a team, or what the call that started it returned as `agent`."
+_WHICH: Final = "The agent: what the call that started it returned as `agent`."
 _TODO: Final = "The name of what is to be done."
 
 
