@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tachograph.runtime.log import events as log_events
+from tachograph.runtime.log import values as log_values
 from tachograph.runtime.log.lines import LineWriter
 from tests.logs import LIMITS, Log, call
 
@@ -31,8 +32,8 @@ HOSTILE = [
 def scene(text: str) -> list[log_events.Event]:
     """Return a run that holds a text in every place where one can stand."""
     head: dict[str, Any] = dict.fromkeys(("run_id", "question", "instructions", "task"), text)
-    head["model"] = log_events.ModelName(text, text)
-    head["policy"] = log_events.PolicyHead(text, text, "inform", LIMITS)
+    head["model"] = log_values.ModelName(text, text)
+    head["policy"] = log_values.PolicyHead(text, text, "inform", LIMITS)
     log = Log(**head).replied(call(text, **{text: text}), call("echo", x=text), call(), text=text)
     log.decided("c0.d", "deny", text, reason=text, place=f"{text}#/{text}")
     log.decided("c1.d", "escalate", reason=text)

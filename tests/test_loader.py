@@ -11,7 +11,7 @@ from tachograph.fail.errors import ToolError
 from tachograph.runtime.formats.strict_json import digest
 from tachograph.runtime.tools.loader import load_tools
 
-SHIPPED = ["search", "fetch", "read", "write", "summarize"]
+SHIPPED = ["search", "fetch", "read", "write", "summarize", "reviewed"]
 SOURCE = """
 DESCRIPTION = "says what it is told"
 INPUT_SCHEMA = {
@@ -63,6 +63,7 @@ def test_the_shipped_tools_load() -> None:
         "read": ["path:read"],
         "write": ["path:write"],
         "summarize": [],
+        "reviewed": [],
     }
     assert modules == {name: {} for name in SHIPPED}
 

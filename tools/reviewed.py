@@ -4,7 +4,9 @@ from typing import Any
 
 from tachograph import loop_until
 
-DESCRIPTION = "Have something looked up, and reviewed until it is accepted. Returns how that ended, and the answer."
+DESCRIPTION = (
+    "Have something looked up, and reviewed until it is accepted. Returns how that ended, and the answer."
+)
 
 INPUT_SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -10,8 +10,7 @@
         _run_function       in place of attempts, where the function of the tool starts agents; its calls come here too
         start_agent         likewise, where the tool is an agent, which may go on in the place of this one
         tool.answer         likewise, where the loop itself answers
-        returned            counts the result
-          hooks.after_call    may deny or change it
+        returned            counts the result, and asks the hooks about it
       window.add_result   the model reads the result, or why there is none
 
 Objections are lines of their own, so that a replay and another policy see them. What follows for the run is looked up
