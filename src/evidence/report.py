@@ -83,8 +83,8 @@ def report(events: Sequence[log.Event], steps: Sequence[StepView] | None = None)
 def _asked(title: str, text: str, end: log.RunEnded | log.TurnEnded) -> list[str]:
     """Return what somebody said, and the answer."""
     what = "the run ended" if isinstance(end, log.RunEnded) else f"the turn ended as `{end.ending}`,"
-    answer = [f"None: {what} without one."] if end.answer is None else _quote(end.answer)
-    return [f"## {title}", "", *_quote(text), "", "## Answer", "", *answer, ""]
+    answer = [f"None: {what} without one."] if end.answer is None else quoted(end.answer)
+    return [f"## {title}", "", *quoted(text), "", "## Answer", "", *answer, ""]
 
 
 def _turns(events: Sequence[log.Event]) -> list[str]:
@@ -344,7 +344,7 @@ def _model(name: ModelName) -> str:
     return f"{escape_markdown(name.provider)} / {escape_markdown(name.name)}"
 
 
-def _quote(text: str) -> list[str]:
+def quoted(text: str) -> list[str]:
     """Return untrusted text of several lines as a block quote; each line is escaped on its own."""
     lines = truncate(text, MAX_ANSWER).replace("\r\n", "\n").split("\n")
     return [f"> {escape_markdown(line, MAX_ANSWER)}" for line in lines]

@@ -107,6 +107,8 @@ class Conversation(Generic[Made]):
             run = record_async(source, self._path, self._hear)
         self._run = asyncio.create_task(run)
         await self._until(self._has_begun)
+        if self._run.done():
+            self._run.result()  # what ends it before anything is asked, such as an effect in doubt, is raised here
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -183,6 +185,12 @@ class Conversation(Generic[Made]):
             self._enter(log.Closed(at=""))
         assert self._run is not None
         return self._result_of(await self._run)
+
+    async def ended(self) -> None:
+        """Wait until the run has ended, by `close` or by itself. What ends it before its record is there is raised."""
+        assert self._run is not None
+        await asyncio.wait([self._run])
+        self._run.result()
 
     def _enter(self, event: log.Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
