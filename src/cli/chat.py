@@ -31,7 +31,6 @@ from ..evidence.folder import partial_of
 from ..evidence.project import Project
 from ..evidence.record_files import lines_in
 from ..evidence.sessions import Conversation
-from ..evidence.tasks import Task
 from ..fail.errors import InputError, system_reason
 from ..runtime.agent import run_in_new_loop
 from ..runtime.driver import Word
@@ -41,7 +40,7 @@ from ..runtime.log import events as log
 from ..runtime.models.types import Piece, clean_text
 from ..runtime.run import RunMade
 from ..runtime.world.people import Answer
-from .chat_words import DIM, PLAIN, Line, Shown, exported, question_of
+from .chat_words import DIM, PLAIN, Line, Shown, exported, plain, question_of, wrapped
 from .common import FAILED, INTERRUPTED, OK, count, say
 from .live import conversation, task_for_chat
 
@@ -57,11 +56,12 @@ _COMMANDS: Final = {
     "/export": "[FILE]: write the conversation as Markdown",
     "/quit": "end the conversation and record it, as Ctrl-D does",
 }
-_KEYS: Final = (
-    "Esc-Enter, or \\ at the end of a line, goes on in another line. Ctrl-C interrupts a turn; twice, it leaves.",
-    "What is typed while a turn goes on interrupts it. //TEXT says a text that begins with /.",
-)
-_WORDS: Final = {"y": True, "yes": True, "n": False, "no": False}
+_KEYS: Final = {
+    "//TEXT": "says a text that begins with /",
+    "Esc-Enter": "goes on in another line, as \\ at the end of one does",
+    "Ctrl-C": "interrupts a turn, as typing does; twice, it leaves the conversation open",
+}
+_SAY, _ALLOW, _AGAIN, _WHY = "> ", "Allow this call? [y/n] ", "Say y or n: ", "Why not? "
 
 
 def talk(
@@ -100,7 +100,7 @@ def talk(
         told = chat.approve, chat.listen, chat.on_piece
         return conversation(task, folder, llm, base_url, options, *told, settled)
 
-    chat = Chat(task, past, opened)
+    chat = Chat(task.folder, past, opened)
     code, made = run_in_new_loop(chat.talk())
     if not chat.shown.was_said:
         _leave_nothing(folder, None if is_written else task.root / task.file)
@@ -109,7 +109,8 @@ def talk(
         say(f"{task.folder}: left open; `tachograph chat {task.folder}{url}` goes on")
     else:
         project.write_list()
-        say(f"{task.folder}: {count(len(chat.turns), 'turn')}, recorded in runs/{task.folder}")
+        ending = "" if code == OK else f"{', '.join(filter(None, (made.ended.ending, made.ended.mode)))}, "
+        say(f"{task.folder}: {ending}{count(len(chat.shown.turns), 'turn')}, recorded in runs/{task.folder}")
     return code
 
 
@@ -118,21 +119,17 @@ def _leave_nothing(folder: Path, file: Path | None) -> None:
     shutil.rmtree(partial_of(folder), ignore_errors=True)
     if file is not None:
         file.unlink(missing_ok=True)
-    for made in (folder, *([file] if file is not None else [])):
+    for above in (folder.parent, *([file.parent] if file is not None else [])):
         with suppress(OSError):  # others lie there
-            made.parent.rmdir()
-            made.parent.parent.rmdir()
-
-
-async def _first_of(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            above.rmdir()
+            above.parent.rmdir()
 
 
 class Chat:
     """The terminal of a conversation.
 
     Args:
-        task: Its task.
+        name: Its name.
         past: The lines of its log so far.
         opened: Returns the conversation, given this.
 
@@ -141,16 +138,13 @@ class Chat:
     """
 
     def __init__(
-        self, task: Task, past: Iterable[log.Event], opened: Callable[[Chat], Conversation[RunMade]]
+        self, name: str, past: Iterable[log.Event], opened: Callable[[Chat], Conversation[RunMade]]
     ) -> None:
-        self._task = task
-        self.shown = Shown(past, 0)
-        self._works = self.shown.is_under_way
-        self._waiting: list[
-            str
-        ] = []  # what was typed while a turn was under way, to be said when it has ended
+        self._name, self.shown = name, Shown(past)
+        self._works, self._is_closing = self.shown.is_under_way, False
+        self._waiting: list[str] = []  # to be said once the turn under way has ended
         self._answer: asyncio.Future[Answer] | None = None  # of a person who is asked
-        self._label = "> "
+        self._label = _SAY
         self._one_at_a_time, self._is_open = asyncio.Lock(), asyncio.Event()
         self._was_interrupt = False  # whether the last thing that was typed is Ctrl-C
         self._jobs: set[asyncio.Task[Any]] = set()
@@ -158,97 +152,63 @@ class Chat:
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             key_bindings=self._keys(),
-            history=InMemoryHistory(self.shown.texts()),
+            history=InMemoryHistory([turn.said for turn in self.shown.turns]),
             completer=WordCompleter([*_COMMANDS], meta_dict=_COMMANDS, sentence=True),
             complete_while_typing=False,
+            reserve_space_for_menu=len(_COMMANDS) + 1,
             prompt_continuation="  ",
             erase_when_done=True,
         )
         self._buffer, self._app = self._session.default_buffer, self._session.app
-        self._measure()
-
-    @property
-    def turns(self) -> list[Any]:
-        """The turns so far."""
-        return self._talk.turns
 
     async def talk(self) -> tuple[int, RunMade | None]:
         """Talk until somebody leaves or the run ends. Returns the exit code, and what the run came to if it ended."""
         loop = asyncio.get_running_loop()
         self._left: asyncio.Future[int] = loop.create_future()
         async with self._talk:
+            self._greet()
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
             loop.add_signal_handler(signal.SIGTERM, self._leave, _TERMINATED)
-            try:
-                return await self._until_the_end(loop)
-            finally:
-                await run_in_terminal(lambda: None)  # what was printed last is on the screen
-                loop.remove_signal_handler(signal.SIGINT)
-                loop.remove_signal_handler(signal.SIGTERM)
-
-    async def _until_the_end(self, loop: asyncio.AbstractEventLoop) -> tuple[int, RunMade | None]:
-        self._greet()
-        ended = loop.create_task(self._talk.ended())
-        with patch_stdout():
-            typing = loop.create_task(
-                self._session.prompt_async(handle_sigint=False, pre_run=self._is_open.set)
-            )
-            await _first_of(typing, ended, self._left)
-            typing.cancel()
-            await asyncio.gather(typing, return_exceptions=True)
-        if not ended.done():
-            code = self._left.result() if self._left.done() else INTERRUPTED  # the terminal is gone
-            if code != OK or not self.shown.was_said:
-                ended.cancel()
-                return code, None
-            self._left = loop.create_future()  # by Ctrl-C while the conversation is closed
-            self._waiting.clear()
-            if self._works:
-                await self._talk.interrupt()
-            closing = loop.create_task(self._talk.close())
-            await _first_of(closing, self._left)
-            if not closing.done():
-                closing.cancel()
-                ended.cancel()
-                return INTERRUPTED, None
-            closing.exception()  # if the run has ended by itself meanwhile
-        await ended
-        made = await self._talk.close()
-        if not self._left.done():
-            mode = f" ({made.ended.mode})" if made.ended.mode else ""
-            self._print([(DIM, f"the conversation has ended: {made.ended.ending}{mode}")])
-        return OK if made.ended.ending == "final_answer" else FAILED, made
+            with patch_stdout():
+                typed = self._session.prompt_async(handle_sigint=False, pre_run=self._is_open.set)
+                typing, ended = loop.create_task(typed), loop.create_task(self._talk.ended())
+                ways: list[asyncio.Future[Any]] = [typing, ended, self._left]
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                typing.cancel()
+                await asyncio.gather(typing, return_exceptions=True)
+            await run_in_terminal(lambda: None)  # what was printed last is on the screen
+            if ended.done():
+                made = ended.result()
+                return OK if made.ended.ending == "final_answer" else FAILED, made
+            ended.cancel()
+            return self._left.result() if self._left.done() else INTERRUPTED, None  # or the terminal is gone
 
     def _greet(self) -> None:
-        head, turns = self.shown.head, self.turns
-        about = f"{self._task.folder}: {head.model.provider}:{head.model.name} under {head.policy.file}"
+        head, turns = self.shown.head, self.shown.turns
+        about = f"{self._name}: {head.model.provider}:{head.model.name} under {head.policy.file}"
         lines = [(PLAIN, escape_terminal(about)), (DIM, "/help says what can be typed, /quit ends")]
         if turns:
-            answer = turns[-1].answer or turns[-1].ending
-            lines += [(PLAIN, ""), (DIM, f"{count(len(turns), 'turn')} so far; the last answer:")]
-            lines += self.shown.text(answer)
+            lines += [(PLAIN, ""), (DIM, f"{count(len(turns), 'turn')} so far; of the last one:")]
+            lines += [("bold", f"{_SAY}{line}") for line in plain(turns[-1].said)]
+            lines += [(PLAIN, line) for line in plain(turns[-1].answer)]
         self._print([*lines, (PLAIN, "")])
 
     # ---- what the run tells ------------------------------------------------------------------------------------------
 
     def listen(self, event: log.Event) -> None:
         """Show a line of the log; after the end of a turn, say what waits."""
-        self._measure()
-        is_end = isinstance(event, log.TurnEnded)
-        self._print([*self.shown.lines_of(event), *([(PLAIN, "")] if is_end else [])])
-        if isinstance(event, log.Arrived):
-            self._works = True
-        elif is_end:
-            self._works = False
-            if self._waiting and not self._left.done():
-                waiting, self._waiting = "\n".join(self._waiting), []
-                self._say(waiting)
+        if isinstance(event, log.Arrived | log.TurnEnded):
+            self._works = isinstance(event, log.Arrived)
+        lines = self.shown.lines_of(event)
+        self._print([*lines, *([(PLAIN, "")] if lines and not self._works else [])])
+        if self._waiting and not self._works:
+            said, self._waiting = "\n".join(self._waiting), []
+            self._say(said)
         self._app.invalidate()
 
     def on_piece(self, piece: Piece) -> None:
-        """Show a piece of text: lines that are whole above the prompt, and the beginning of one just above it."""
-        self._measure()
-        self._print(self.shown.pieces(piece))
+        """Show a piece of text: whole lines above the prompt, and the beginning of one just above it."""
+        self._print(self.shown.pieces(piece, self._width))
         self._app.invalidate()
 
     async def approve(self, question: AskPerson) -> Answer:
@@ -260,23 +220,20 @@ class Chat:
             draft = self._buffer.document
             self._drop_keys()
             self._buffer.reset()
-            self._label = "Allow this call? [y/n] "
-            self._answer = asyncio.get_running_loop().create_future()
+            self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
             self._app.invalidate()
             try:
                 return await self._answer
             finally:  # also if the time is up or the turn is interrupted, of which the log tells
-                self._answer, self._label = None, "> "
+                self._answer, self._label = None, _SAY
                 self._buffer.reset(draft)
                 self._app.invalidate()
 
     def _drop_keys(self) -> None:
         """Drop keys that were pressed before; what the terminal itself reports is none of them."""
-        keys = self._app.key_processor.empty_queue()
+        self._app.key_processor.empty_queue()
         while read := self._app.input.read_keys():
-            keys += read
-        reports = [key for key in keys if key.key == Keys.CPRResponse]
-        self._app.key_processor.feed_multiple(reports)
+            self._app.key_processor.feed_multiple([key for key in read if key.key == Keys.CPRResponse])
         self._app.key_processor.process_keys()
 
     # ---- what is typed -----------------------------------------------------------------------------------------------
@@ -289,18 +246,17 @@ class Chat:
 
         @keys.add("enter", filter=is_here)
         def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
-                buffer.delete_before_cursor()
-                buffer.insert_text("\n")
-                return
-            text = clean_text(buffer.text)
-            buffer.reset(append_to_history=self._answer is None)
-            self._typed(text)
+            if self._buffer.text.endswith("\\") and self._buffer.document.is_cursor_at_the_end:
+                self._buffer.delete_before_cursor()
+                self._buffer.insert_text("\n")
+            else:
+                text = clean_text(self._buffer.text)
+                self._buffer.reset(append_to_history=self._answer is None)
+                self._typed(text)
 
         @keys.add("escape", "enter", filter=is_here)
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text("\n")
+            self._buffer.insert_text("\n")
 
         @keys.add("c-c", filter=is_here)
         def _(event: KeyPressEvent) -> None:
@@ -308,45 +264,47 @@ class Chat:
 
         @keys.add("c-d", filter=is_here & Condition(lambda: not self._buffer.text))
         def _(event: KeyPressEvent) -> None:
-            self._leave(OK)
+            self._quit()
 
         return keys
 
     def _typed(self, text: str) -> None:
         """Do what a line says."""
         self._was_interrupt = False
-        command, _, rest = text.strip().partition(" ")
-        if text.strip() or self._answer is not None:
-            begin, *more = text.split("\n")
-            echo = [f"{self._label}{begin}", *(f"  {line}" for line in more)]
-            self._print([("bold", escape_terminal(line)) for line in echo])
+        said = text.strip()
+        if said or self._answer is not None:
+            indent = " " * len(self._label)
+            self._print(
+                ("bold", f"{indent if n else self._label}{line}") for n, line in enumerate(plain(text))
+            )
         if self._answer is not None:
-            self._answered(text.strip())
+            self._answered(said)
         elif text.startswith("/") and not text.startswith("//"):
+            command, _, rest = said.partition(" ")
             try:
                 lines = self._command(command, rest.strip())
             except InputError as error:  # the run has ended meanwhile
                 lines = [(DIM, escape_terminal(str(error)))]
-            self._print([*lines, (PLAIN, "")])
-        elif text.strip():
-            self._say(text.strip().removeprefix("/") if text.startswith("//") else text.strip())
+            self._print([*lines, *([(PLAIN, "")] if lines else [])])
+        elif said:
+            self._say(said[1:] if text.startswith("//") else said)
 
     def _answered(self, text: str) -> None:
         """Take a line as the answer of a person who is asked."""
         assert self._answer is not None
         if self._answer.done():
             return
-        if self._label == "Why not? ":
+        if self._label == _WHY:
             self._answer.set_result(Answer("deny", "terminal", text))
-        elif text.lower() not in _WORDS:
-            self._label = "Say y or n: "
-        elif _WORDS[text.lower()]:
+        elif text.lower() in ("y", "yes"):
             self._answer.set_result(Answer("allow", "terminal"))
         else:
-            self._label = "Why not? "
+            self._label = _WHY if text.lower() in ("n", "no") else _AGAIN
 
     def _say(self, text: str) -> None:
         """Say something to the agent, once what is under way has been interrupted."""
+        if self._is_closing:
+            return
         if self._works:
             self._waiting.append(text)
             if len(self._waiting) == 1:
@@ -363,10 +321,20 @@ class Chat:
             self._buffer.reset()
         else:
             self._was_interrupt = True
-            what = "interrupted" if self._works else "nothing is under way"
-            self._print([(DIM, f"{what}; press Ctrl-C again to leave")])
+            self._print([(DIM, f"{'interrupted; ' if self._works else ''}press Ctrl-C again to leave")])
             if self._works:
                 self._do(self._talk.interrupt())
+
+    def _quit(self) -> None:
+        """Close the conversation, whose record is put in place then; one in which nothing was said is left."""
+        if not self.shown.was_said:
+            self._leave(OK)
+        elif not self._is_closing:
+            self._is_closing = True
+            self._waiting.clear()
+            if self._works:
+                self._do(self._talk.interrupt())
+            self._do(self._talk.close())
 
     def _leave(self, code: int) -> None:
         if not self._left.done():
@@ -380,16 +348,13 @@ class Chat:
     def _done(self, job: asyncio.Task[Any]) -> None:
         self._jobs.discard(job)
         if not job.cancelled():
-            job.exception()  # the run has ended meanwhile, which is told once
-
-    # ---- commands ----------------------------------------------------------------------------------------------------
+            job.exception()  # the run has ended, which is told by itself
 
     def _command(self, command: str, rest: str) -> list[Line]:
         """Do a command, and return what to say."""
         match command:
             case "/help":
-                lines = [f"{name:9} {what}" for name, what in _COMMANDS.items()]
-                return [(PLAIN, line) for line in (*lines, *_KEYS)]
+                return [(PLAIN, f"{name:9} {what}") for name, what in {**_COMMANDS, **_KEYS}.items()]
             case "/history":
                 return self.shown.history()
             case "/tools":
@@ -397,34 +362,32 @@ class Chat:
             case "/model":
                 return self.shown.model()
             case "/export":
-                return [(DIM, self._export(Path(rest or f"{self._task.folder.rpartition('/')[2]}.md")))]
+                return [(DIM, self._export(Path(rest or f"{self._name.rpartition('/')[2]}.md")))]
             case "/quit":
-                self._leave(OK)
+                self._quit()
                 return []
             case "/plan" if self.shown.head.plan is None:
                 return [
                     (DIM, "the agent has no policy for a plan; name one under plan in its profile or task")
                 ]
-            case "/undo" if self._works:
-                return [(DIM, "a turn is under way; interrupt it first")]
-            case "/undo" if not self.shown.can_undo():
-                return [(DIM, "there is no turn to take back")]
             case "/plan":
                 self._talk.plan()
                 return [(DIM, "the agent makes a plan before it does anything else")]
-            case "/undo":
-                self._talk.undo()
-                return [(DIM, "the model is not shown the last turn any more, unless it stands in a summary")]
             case "/compact":
                 self._talk.compact(rest)
                 return [(DIM, "the model sums up what went before when it is asked next")]
+            case "/undo" if all(turn.is_undone for turn in self.shown.turns):
+                return [(DIM, "there is no turn to take back")]
+            case "/undo":
+                self._talk.undo()
+                return []  # the log tells it
         return [(DIM, f"there is no {escape_terminal(command)}; there are {', '.join(_COMMANDS)}")]
 
     def _export(self, file: Path) -> str:
         """Write the conversation into a file that is not there yet, and return what to say."""
         try:
             with file.open("x", encoding="utf-8") as out:
-                out.write(exported(self._task.folder, self.shown.events))
+                out.write(exported(self._name, self.shown.events))
         except OSError as error:
             reason = "is there already" if isinstance(error, FileExistsError) else system_reason(error)
             return escape_terminal(f"{file}: {reason}; name another file")
@@ -432,8 +395,9 @@ class Chat:
 
     # ---- the terminal ------------------------------------------------------------------------------------------------
 
-    def _measure(self) -> None:
-        self.shown.width = max(20, self._app.output.get_size().columns - 1)
+    @property
+    def _width(self) -> int:
+        return max(20, self._app.output.get_size().columns - 1)
 
     def _prompt(self) -> FormattedText:
         above = [(PLAIN, f"{self.shown.rest}\n")] if self.shown.rest else []
@@ -443,6 +407,8 @@ class Chat:
 
     def _print(self, lines: Iterable[Line]) -> None:
         """Print harmless lines above the prompt."""
-        text = FormattedText([(style, f"{line}\n") for style, line in lines])
+        text = FormattedText(
+            [(style, f"{it}\n") for style, line in lines for it in wrapped(line, self._width)]
+        )
         if text:
             run_in_terminal(lambda: print_formatted_text(self._app.output, text, Style([])))

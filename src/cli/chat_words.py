@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 from prompt_toolkit.utils import get_cwidth
 
 from ..evidence.report import quoted
@@ -36,17 +36,15 @@ class Shown:
 
     Args:
         past: The lines of its log so far.
-        width: The columns of the terminal.
 
     Attributes:
         events: All lines of its log.
         rest: The beginning of a line that a model has not finished.
-        width: As given; may be changed.
     """
 
-    def __init__(self, past: Iterable[log.Event], width: int) -> None:
+    def __init__(self, past: Iterable[log.Event] = ()) -> None:
         self.events: list[log.Event] = []
-        self.rest, self.width = "", width
+        self.rest = ""
         self._calls: dict[str, Call] = {}
         self._streamed = ""  # the address of the reply whose pieces came last
         for event in past:
@@ -96,24 +94,16 @@ class Shown:
         self._note(event)
         return [*(self.rest_of_reply() if event.at == self._streamed else ()), *self._of(event)]
 
-    def pieces(self, piece: Piece) -> list[Line]:
+    def pieces(self, piece: Piece, width: int) -> list[Line]:
         """Return the lines that a piece of text completes; those of agents below are shown when they are whole."""
         if "/" in piece.at or ".m" not in piece.at:
             return []
         before = self.rest_of_reply() if piece.at != self._streamed else []
         self._streamed = piece.at
         # each character is escaped by itself, so that a sequence which a piece cuts in two is harmless as well
-        *whole, rest = (self.rest + _plain(piece.text)).split("\n")
-        *full, self.rest = wrapped(rest, self.width)
-        return [
-            *before,
-            *((PLAIN, it) for line in whole for it in wrapped(line, self.width)),
-            *_lines(PLAIN, full),
-        ]
-
-    def text(self, text: str) -> list[Line]:
-        """Return a text of several lines."""
-        return [(PLAIN, it) for line in _plain(text).split("\n") for it in wrapped(line, self.width)]
+        *whole, rest = plain(self.rest + piece.text)
+        *full, self.rest = wrapped(rest, width)
+        return [*before, *((PLAIN, line) for line in whole + full)]
 
     def rest_of_reply(self) -> list[Line]:
         """Return the line that a model has not finished, if there is one."""
@@ -121,20 +111,19 @@ class Shown:
         return [(PLAIN, rest)] if rest else []
 
     def _of(self, event: log.Event) -> Iterator[Line]:
-        place = place_of(event.at)
+        place, call = place_of(event.at), self._call_at(event.at)
         indent = f"{'  ' * place.count('/')}{place} " if place else ""
-        for style, line in self._said(event):
+        about = f"{truncate(f'{call.name} {call_text(call)}', _MOST)}  " if call else ""
+        for style, line in self._said(event, about):
             yield style, escape_terminal(f"{indent}{line}")
 
-    def _said(self, event: log.Event) -> Iterator[Line]:
-        call = self._call_at(event.at)
-        about = f"{truncate(f'{call.name} {call_text(call)}', _MOST)}  " if call else ""
+    def _said(self, event: log.Event, about: str) -> Iterator[Line]:
         match event:
             case log.ModelReplied() if event.problem:
                 yield _BAD, words(event)
-            case log.ModelReplied() if event.at.rpartition(".")[2][0] == "m" and event.at != self._streamed:
+            case log.ModelReplied() if ".m" in event.at and event.at != self._streamed:
                 text = event.text if event.answer is None else event.answer
-                yield from self.text(text) if text.strip() else ()
+                yield from ((PLAIN, line) for line in (plain(text) if text.strip() else ()))
             case log.Decided(decision="allow"):
                 yield _GOOD, f"{about}allow"
             case log.Decided(decision="deny"):
@@ -143,12 +132,11 @@ class Shown:
                 end = ": the call is refused" if event.answer == "silence" else ""
                 yield _GOOD if event.answer == "allow" else _BAD, f"{about}{words(event)}{end}"
             case log.Failed():
-                who = call.name if call else "the model" if ".k" not in event.at else "a hook"
-                yield _BAD, f"{who} {words(event)}"
+                who = about or ("a hook " if ".k" in event.at else "the model ")
+                yield _BAD, f"{who}{words(event)}"
             case log.CallEnded() if "error" in event.told:
                 yield _BAD, f"{about}{words(event)}"
-            case log.Received() if any(it.sender != USER for it in event.messages):
-                theirs = [it for it in event.messages if it.sender != USER]
+            case log.Received() if theirs := [it for it in event.messages if it.sender != USER]:
                 yield DIM, words(structs.replace(event, messages=theirs))
             case log.AgentEnded() if event.ending != "final_answer":
                 yield _BAD, words(event)
@@ -157,71 +145,66 @@ class Shown:
             case log.StopAsked(scope=""):
                 yield _BAD, words(event)
             case log.TurnEnded():
-                yield _BAD if event.mode else DIM, self._status(event)
-
-    def _status(self, end: log.TurnEnded) -> str:
-        ends = [n for n, event in enumerate(self.events) if isinstance(event, log.TurnEnded)]
-        begin = ends[-2] if len(ends) > 1 else 0
-        why = f" ({end.mode})" if end.mode else ""
-        ending = "" if end.ending == "final_answer" else f"{end.ending}{why}, "
-        return f"turn {len(ends)}: {ending}{_used(self.events[begin:])}"
+                ends = [n for n, it in enumerate(self.events) if isinstance(it, log.TurnEnded)]
+                why = f" ({event.mode})" if event.mode else ""
+                ending = "" if event.ending == "final_answer" else f"{event.ending}{why}, "
+                used = _used(self.events[ends[-2] if len(ends) > 1 else 0 :])
+                yield _BAD if event.mode else DIM, f"turn {len(ends)}: {ending}{used}"
 
     # ---- what commands say -------------------------------------------------------------------------------------------
+
+    @property
+    def turns(self) -> list[_Turn]:
+        """The turns so far."""
+        turns: list[_Turn] = []
+        for event in self.events:
+            if isinstance(event, log.Arrived):
+                turns.append(_Turn(event.text))
+            elif isinstance(event, log.TurnEnded) and turns:
+                turns[-1].answer = event.ending if event.answer is None else event.answer
+            elif isinstance(event, log.Compacted) and event.undone:
+                for turn in [turn for turn in turns if not turn.is_undone][-1:]:
+                    turn.is_undone = True
+        return turns
 
     def history(self) -> list[Line]:
         """Return each turn in short: what was said, and the answer."""
         found: list[Line] = []
-        for number, (said, end, is_undone) in enumerate(self._turns(), 1):
-            mark = " (taken back)" if is_undone else ""
-            answer = "under way" if end is None else end.ending if end.answer is None else end.answer
-            found.append((PLAIN, f"{number:>3}  {_short(said, self.width)}"))
-            found.append((DIM, f"     {_short(answer, self.width - len(mark))}{mark}"))
+        for number, turn in enumerate(self.turns, 1):
+            mark = "(taken back) " if turn.is_undone else ""
+            found += [
+                (PLAIN, f"{number:>3}  {_short(turn.said)}"),
+                (DIM, f"     {mark}{_short(turn.answer)}"),
+            ]
         return found or [(DIM, "nothing was said yet")]
-
-    def _turns(self) -> list[tuple[str, log.TurnEnded | None, bool]]:
-        """Return of each turn what was said, its end, and whether it was taken back."""
-        turns: list[tuple[str, log.TurnEnded | None, bool]] = []
-        for event in self.events:
-            if isinstance(event, log.Arrived):
-                turns.append((event.text, None, False))
-            elif isinstance(event, log.TurnEnded) and turns:
-                turns[-1] = (turns[-1][0], event, False)
-            elif isinstance(event, log.Compacted) and event.undone:
-                last = max(n for n, turn in enumerate(turns) if not turn[2])
-                turns[last] = (*turns[last][:2], True)
-        return turns
-
-    def can_undo(self) -> bool:
-        """Return whether a turn is left that was not taken back."""
-        return not all(is_undone for _, _, is_undone in self._turns())
 
     def tools(self) -> list[Line]:
         """Return the tools that the agent has now: name, effect, first line of the description."""
         heads = [
             it for it in self.events if isinstance(it, log.RunStarted | log.HandedOver) and "/" not in it.at
         ]
-        tools = heads[-1].tools
-        width = max((len(tool.name) for tool in tools), default=0)
-        lines = (f"{it.name:{width}}  {it.effect:8}  {_short(it.description, self.width)}" for it in tools)
+        width = max((len(tool.name) for tool in heads[-1].tools), default=0)
+        lines = (f"{it.name:{width}}  {it.effect:8}  {_short(it.description)}" for it in heads[-1].tools)
         return [(PLAIN, line) for line in lines] or [(DIM, "the agent has no tools")]
 
     def model(self) -> list[Line]:
         """Return the model and its fallbacks with their options, and what was used so far."""
-        choices = [ModelChoice(self.head.model, self.head.options), *self.head.fallbacks]
         lines = []
-        for number, it in enumerate(choices):
+        for number, it in enumerate([ModelChoice(self.head.model, self.head.options), *self.head.fallbacks]):
             options = f"  {log.encode(it.options).decode()}" if it.options else ""
-            what = f"fallback {number}" if number else "model"
-            lines.append((PLAIN, escape_terminal(f"{what:10}  {it.name.provider}:{it.name.name}{options}")))
-        return [*lines, (PLAIN, f"{'used':10}  {_used(self.events)}")]
+            what = "fallback" if number else "model"
+            lines.append(escape_terminal(f"{what:8}  {it.name.provider}:{it.name.name}{options}"))
+        return [(PLAIN, line) for line in (*lines, f"used      {_used(self.events)}")]
 
-    def texts(self) -> list[str]:
-        """Return what was said so far."""
-        return [event.text for event in self.events if isinstance(event, log.Arrived)]
+
+class _Turn(Struct):
+    said: str
+    answer: str = "under way"
+    is_undone: bool = False
 
 
 def _used(events: Sequence[log.Event]) -> str:
-    """Return how many steps, tokens and what money some lines are about."""
+    """Return how many steps and tokens, and what money, some lines took."""
     steps = [event for event in events if isinstance(event, log.StepEnded)]
     usages = [event.usage for event in events if isinstance(event, log.ModelReplied)]
     tokens, cost = sum(it.input_tokens + it.output_tokens for it in usages), sum(it.cost for it in steps)
@@ -230,12 +213,12 @@ def _used(events: Sequence[log.Event]) -> str:
 
 def question_of(question: AskPerson) -> list[Line]:
     """Return what is asked of a person: the whole call, and the rule that asks; of a plan its text."""
-    call, arguments = question.call, question.call.arguments or {}
-    why = escape_terminal(f"{question.rule}: {question.reason} ({question.place})")
-    if call.name == EXIT_PLAN and isinstance(arguments.get("plan"), str):
-        plan = [f"  {line}" for line in _plain(arguments["plan"]).split("\n")]
-        return [(_LOUD, "The agent shows its plan:"), *_lines(PLAIN, plan), (DIM, why)]
-    return [(_LOUD, escape_terminal(f"The agent proposes {call.name} {call_text(call)}")), (DIM, why)]
+    call = question.call
+    plan = (call.arguments or {}).get("plan") if call.name == EXIT_PLAN else None
+    lines = [(_LOUD, escape_terminal(f"The agent proposes {call.name} {call_text(call)}"))]
+    if isinstance(plan, str):
+        lines = [(_LOUD, "The agent shows its plan:"), *((PLAIN, f"  {line}") for line in plain(plan))]
+    return [*lines, (DIM, escape_terminal(f"{question.rule}: {question.reason} ({question.place})"))]
 
 
 def exported(name: str, events: Sequence[log.Event]) -> str:
@@ -245,15 +228,14 @@ def exported(name: str, events: Sequence[log.Event]) -> str:
         name: Its name.
         events: The lines of its log.
     """
-    shown, parts, turns = Shown((), 1_000_000), [f"# Conversation {escape_markdown(name)}"], 0
+    shown, parts = Shown(), [f"# Conversation {escape_markdown(name)}"]
     for event in events:
         lines = shown.lines_of(event)
         if isinstance(event, log.Arrived):
-            turns += 1
-            parts += [f"## Turn {turns}", "\n".join(quoted(event.text))]
+            parts += [f"## Turn {len(shown.turns)}", "\n".join(quoted(event.text))]
         if texts := [line for style, line in lines if style == PLAIN]:
             parts.append("\n".join(quoted("\n".join(texts))))
-        parts += [f"- {code_span(line, 2 * _MOST)}" for style, line in lines if style != PLAIN]
+        parts += [f"- {code_span(line.strip(), 2 * _MOST)}" for style, line in lines if style != PLAIN]
     return "\n\n".join(parts) + "\n"
 
 
@@ -271,15 +253,10 @@ def wrapped(line: str, width: int) -> list[str]:
     return [*lines, line[begin:]]
 
 
-def _plain(text: str) -> str:
-    r"""Return a text of several lines that is harmless at a terminal; of `\r\n` the first character is left out."""
-    lines = text.replace("\r", "").replace("\t", "    ").split("\n")
-    return "\n".join(map(escape_terminal, lines))
+def plain(text: str) -> list[str]:
+    r"""Return the lines of a text, harmless at a terminal; of `\r\n` the first character is left out."""
+    return [escape_terminal(line) for line in text.replace("\r", "").replace("\t", "    ").split("\n")]
 
 
-def _short(text: str, width: int) -> str:
-    return escape_terminal(truncate(next(iter(text.strip().splitlines()), ""), max(20, width - 20)))
-
-
-def _lines(style: str, lines: Iterable[str]) -> list[Line]:
-    return [(style, line) for line in lines]
+def _short(text: str) -> str:
+    return escape_terminal(truncate(next(iter(text.strip().splitlines()), ""), 70))

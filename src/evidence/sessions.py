@@ -183,14 +183,13 @@ class Conversation(Generic[Made]):
         if self._run is None or not self._run.done():
             await self._until(self._is_idle)
             self._enter(log.Closed(at=""))
-        assert self._run is not None
-        return self._result_of(await self._run)
+        return await self.ended()
 
-    async def ended(self) -> None:
-        """Wait until the run has ended, by `close` or by itself. What ends it before its record is there is raised."""
+    async def ended(self) -> Made:
+        """Return what the run came to once it has ended, by `close` or by itself, and its record is in place."""
         assert self._run is not None
-        await asyncio.wait([self._run])
-        self._run.result()
+        await asyncio.wait([self._run])  # whoever no longer waits does not cancel it
+        return self._result_of(self._run.result())
 
     def _enter(self, event: log.Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
