@@ -7,10 +7,12 @@ that alone. Everything happens in one event loop: keys, what the run tells, and 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +42,7 @@ from ..runtime.log import events as log
 from ..runtime.models.types import Piece, clean_text
 from ..runtime.run import RunMade
 from ..runtime.world.people import Answer
-from .chat_words import DIM, PLAIN, Line, Shown, exported, plain, question_of, wrapped
+from .chat_words import BAD, DIM, PLAIN, Line, Shown, exported, plain, question_of, wrapped
 from .common import FAILED, INTERRUPTED, OK, count, say
 from .live import conversation, task_for_chat
 
@@ -96,6 +98,9 @@ def talk(
         if options or llm not in (None, known):
             raise task.error("", f"goes on with {known} as it began", "leave out --llm and --llm-option")
 
+    elif settled:
+        raise task.error("", "begins, and nothing is in doubt", "leave out --done and --not-done")
+
     def opened(chat: Chat) -> Conversation[RunMade]:
         told = chat.approve, chat.listen, chat.on_piece
         return conversation(task, folder, llm, base_url, options, *told, settled)
@@ -123,6 +128,17 @@ def _leave_nothing(folder: Path, file: Path | None) -> None:
         with suppress(OSError):  # others lie there
             above.rmdir()
             above.parent.rmdir()
+
+
+class _Warnings(logging.Handler):
+    """Hands warnings to whoever prints them."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.getMessage())
 
 
 class Chat:
@@ -167,6 +183,7 @@ class Chat:
         self._left: asyncio.Future[int] = loop.create_future()
         async with self._talk:
             self._greet()
+            logging.getLogger("tachograph").addHandler(_Warnings(partial(loop.call_soon_threadsafe, self._warn)))
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
             loop.add_signal_handler(signal.SIGTERM, self._leave, _TERMINATED)
             with patch_stdout():
@@ -182,6 +199,9 @@ class Chat:
                 return OK if made.ended.ending == "final_answer" else FAILED, made
             ended.cancel()
             return self._left.result() if self._left.done() else INTERRUPTED, None  # or the terminal is gone
+
+    def _warn(self, text: str) -> None:
+        self._print((BAD, line) for line in plain(text))
 
     def _greet(self) -> None:
         head, turns = self.shown.head, self.shown.turns
@@ -315,13 +335,14 @@ class Chat:
 
     def _interrupt(self) -> None:
         """Do what Ctrl-C does."""
-        if self._was_interrupt:
-            self._leave(INTERRUPTED)
-        elif self._buffer.text and not self._works:
+        if self._buffer.text and not self._works:
             self._buffer.reset()
+        elif self._was_interrupt:
+            self._leave(INTERRUPTED)
         else:
             self._was_interrupt = True
-            self._print([(DIM, f"{'interrupted; ' if self._works else ''}press Ctrl-C again to leave")])
+            what = f"{'interrupted; ' if self._works else ''}press Ctrl-C again to leave"
+            self._print([*self.shown.rest_of_reply(), (DIM, what)])
             if self._works:
                 self._do(self._talk.interrupt())
 

@@ -26,7 +26,7 @@ Line = tuple[str, str]
 PLAIN: Final = ""
 DIM: Final = "ansibrightblack"
 _GOOD: Final = "ansigreen"
-_BAD: Final = "ansired"
+BAD: Final = "ansired"
 _LOUD: Final = "ansiyellow"
 _MOST: Final = 300  # characters of a line about a call
 
@@ -92,7 +92,8 @@ class Shown:
     def lines_of(self, event: log.Event) -> list[Line]:
         """Note a new line of the log, and return what to show of it."""
         self._note(event)
-        return [*(self.rest_of_reply() if event.at == self._streamed else ()), *self._of(event)]
+        is_over = event.at == self._streamed or isinstance(event, log.StopAsked)
+        return [*(self.rest_of_reply() if is_over else ()), *self._of(event)]
 
     def pieces(self, piece: Piece, width: int) -> list[Line]:
         """Return the lines that a piece of text completes; those of agents below are shown when they are whole."""
@@ -120,36 +121,36 @@ class Shown:
     def _said(self, event: log.Event, about: str) -> Iterator[Line]:
         match event:
             case log.ModelReplied() if event.problem:
-                yield _BAD, words(event)
+                yield BAD, words(event)
             case log.ModelReplied() if ".m" in event.at and event.at != self._streamed:
                 text = event.text if event.answer is None else event.answer
                 yield from ((PLAIN, line) for line in (plain(text) if text.strip() else ()))
             case log.Decided(decision="allow"):
                 yield _GOOD, f"{about}allow"
             case log.Decided(decision="deny"):
-                yield _BAD, f"{about}{words(event)}"
+                yield BAD, f"{about}{words(event)}"
             case log.Answered():
                 end = ": the call is refused" if event.answer == "silence" else ""
-                yield _GOOD if event.answer == "allow" else _BAD, f"{about}{words(event)}{end}"
+                yield _GOOD if event.answer == "allow" else BAD, f"{about.partition(' ')[0]}  {words(event)}{end}"
             case log.Failed():
                 who = about or ("a hook " if ".k" in event.at else "the model ")
-                yield _BAD, f"{who}{words(event)}"
+                yield BAD, f"{who}{words(event)}"
             case log.CallEnded() if "error" in event.told:
-                yield _BAD, f"{about}{words(event)}"
+                yield BAD, f"{about}{words(event)}"
             case log.Received() if theirs := [it for it in event.messages if it.sender != USER]:
                 yield DIM, words(structs.replace(event, messages=theirs))
             case log.AgentEnded() if event.ending != "final_answer":
-                yield _BAD, words(event)
+                yield BAD, words(event)
             case log.Compacted() | log.Settled() | log.HandedOver() | log.ToolReturned(result=None):
                 yield DIM, words(event)
             case log.StopAsked(scope=""):
-                yield _BAD, words(event)
+                yield BAD, words(event)
             case log.TurnEnded():
                 ends = [n for n, it in enumerate(self.events) if isinstance(it, log.TurnEnded)]
                 why = f" ({event.mode})" if event.mode else ""
                 ending = "" if event.ending == "final_answer" else f"{event.ending}{why}, "
                 used = _used(self.events[ends[-2] if len(ends) > 1 else 0 :])
-                yield _BAD if event.mode else DIM, f"turn {len(ends)}: {ending}{used}"
+                yield BAD if event.mode else DIM, f"turn {len(ends)}: {ending}{used}"
 
     # ---- what commands say -------------------------------------------------------------------------------------------
 
