@@ -183,7 +183,9 @@ class Chat:
         self._left: asyncio.Future[int] = loop.create_future()
         async with self._talk:
             self._greet()
-            logging.getLogger("tachograph").addHandler(_Warnings(partial(loop.call_soon_threadsafe, self._warn)))
+            logging.getLogger("tachograph").addHandler(
+                _Warnings(partial(loop.call_soon_threadsafe, self._warn))
+            )
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
             loop.add_signal_handler(signal.SIGTERM, self._leave, _TERMINATED)
             with patch_stdout():

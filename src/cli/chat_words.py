@@ -131,7 +131,10 @@ class Shown:
                 yield BAD, f"{about}{words(event)}"
             case log.Answered():
                 end = ": the call is refused" if event.answer == "silence" else ""
-                yield _GOOD if event.answer == "allow" else BAD, f"{about.partition(' ')[0]}  {words(event)}{end}"
+                yield (
+                    _GOOD if event.answer == "allow" else BAD,
+                    f"{about.partition(' ')[0]}  {words(event)}{end}",
+                )
             case log.Failed():
                 who = about or ("a hook " if ".k" in event.at else "the model ")
                 yield BAD, f"{who}{words(event)}"

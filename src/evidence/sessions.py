@@ -200,6 +200,8 @@ class Conversation(Generic[Made]):
         """Wait for an event; what ends the run before is raised."""
         if self._run is None:
             raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
+        if event.is_set():
+            return  # at once, so that what is said enters before an interrupt that is asked for after it
         waiting = asyncio.create_task(event.wait())
         await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
