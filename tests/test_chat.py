@@ -13,7 +13,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ TALKER = {
 
 class Terminal:
     """The command at a pseudo-terminal."""
+
+    service: Any = None
 
     def __init__(self, root: Path, *words: str, program: str = PROGRAM) -> None:
         self._master, slave = os.openpty()
@@ -81,8 +83,10 @@ class Terminal:
                 return True
         return False
 
-    def type(self, keys: str) -> None:
+    def type(self, keys: str, then: str = "", times: int = 1, label: str = ">") -> None:
         os.write(self._master, keys.encode())
+        if then:
+            self.until(then, times, label)
 
     def ends(self) -> int:
         while self._read():
@@ -111,18 +115,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def begin(project: Path) -> Iterator[Callable[..., Any]]:
-    """Begins a service unless answers are left out, and the command at a terminal."""
+    """Begins a service if there are answers, and the command at a terminal, which greets or ends with a code."""
     services: list[Service] = []
     terminals: list[Terminal] = []
 
     def start(
-        given: str, *answers: Answer, words: tuple[str, ...] = (), **rest: Any
-    ) -> tuple[Terminal, Service]:
+        *words: str, answers: Sequence[Answer] = (), code: int | None = None, program: str = PROGRAM
+    ) -> Terminal:
         if answers:
             services.append(Service(*answers))
         url = ("--base-url", services[-1].url) if services else ()
-        terminals.append(Terminal(project, given, *url, *words, **rest))
-        return terminals[-1], services[-1] if services else None  # type: ignore[return-value]
+        terminals.append(terminal := Terminal(project, *words, *url, program=program))
+        if code is None:
+            terminal.until("/quit ends")
+        else:
+            assert terminal.ends() == code, terminal.text
+        terminal.service = services[-1] if services else None
+        return terminal
 
     yield start
     for it in terminals:
@@ -164,24 +173,15 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     evil = says("It ", "says \x1b", "]0;evil\x07 alpha\n", "and \x1b[2J more")
     failed = answer(b'{"error": {"message": "no such model"}}', "Content-Type: application/json", status=400)
     look = calls("look", path="book/a.txt")
-    terminal, _ = begin(
-        "talker", look, evil, calls("look", path="out/a.txt"), calls("reader", task="t"), look, says("below"),
-        says("fin"), failed, says("well")
-    )  # fmt: skip
-    terminal.until("/quit ends")
-    terminal.type("What is there?\r")
-    terminal.until("turn 1: 2 steps, 24 tokens")
-    terminal.type("and out?\r")
-    terminal.until("turn 2: 5 steps")
-    terminal.type("again\\\rand \x1b\rmore\r")
-    terminal.until("turn 3: failure_mode_terminal (llm_failure)")
-    terminal.type("//slash\r")
-    terminal.until("turn 4: 1 step")
+    below = calls("look", path="out/a.txt"), calls("reader", task="t"), look, says("below"), says("fin")
+    terminal = begin("talker", answers=[look, evil, *below, failed, says("well")])
+    terminal.type("What is there?\r", "turn 1: 2 steps, 24 tokens")
+    terminal.type("and out?\r", "turn 2: 5 steps")
+    terminal.type("again\\\rand \x1b\rmore\r", "turn 3: failure_mode_terminal (llm_failure)")
+    terminal.type("//slash\r", "turn 4: 1 step")
     for command in ("/help", "/history", "/tools", "/model", "/nope", "/plan", "/export", "/export x.md"):
-        terminal.type(f"{command}\r")
-        terminal.until(f"> {command}\n", label="\n\n>")
-    terminal.type("/export x.md\r")
-    terminal.until("x.md: is there already")
+        terminal.type(f"{command}\r", f"> {command}\n", label="\n\n>")
+    terminal.type("/export x.md\r", "x.md: is there already")
     log, text = quits(terminal, project, 4), terminal.text
     for line in (
         'look {"path":"book/a.txt"}  allow', 'look {"path":"out/a.txt"}  deny by sandbox_path: mount "out"',
@@ -205,24 +205,18 @@ def test_a_person_is_asked(project: Path, begin: Any) -> None:
         assert asked.wait(PATIENCE)
         connection.sendall(go)
 
-    terminal, _ = begin("talker", calls("mail", path="x", text="one"), says("sent"), when_typed, says("kept"))
-    terminal.until("/quit ends")
-    terminal.type("send one\r")
-    terminal.until("approval: tool", label="[y/n]")
-    terminal.type("perhaps\r")
-    terminal.until("[y/n] perhaps", label="Say y or n:")
-    terminal.type("y\r")
-    terminal.until("turn 1: ")
-    terminal.type("send two\r")
-    terminal.until("> send two")
-    terminal.type("yes")
-    terminal.until("yes", label="")
+    terminal = begin(
+        "talker", answers=[calls("mail", path="x", text="one"), says("sent"), when_typed, says("kept")]
+    )
+    terminal.type("send one\r", "approval: tool", label="[y/n]")
+    terminal.type("perhaps\r", "[y/n] perhaps", label="Say y or n:")
+    terminal.type("y\r", "turn 1: ")
+    terminal.type("send two\r", "> send two")
+    terminal.type("yes", "yes", label="")
     asked.set()
     terminal.until("approval: tool", 2, label="[y/n]")
-    terminal.type("n\r")
-    terminal.until("[y/n] n", label="Why not?")
-    terminal.type("not now\r")
-    terminal.until("turn 2: ", label="yes")
+    terminal.type("n\r", "[y/n] n", label="Why not?")
+    terminal.type("not now\r", "turn 2: ", label="yes")
     terminal.type("\x15")
     log = quits(terminal, project, 2)
     assert "mail  a person said allow (terminal)" in terminal.text
@@ -232,32 +226,21 @@ def test_a_person_is_asked(project: Path, begin: Any) -> None:
 
 def test_interrupts_a_summary_and_an_undo(project: Path, begin: Any) -> None:
     rest = calls("mail", path="x", text="one"), says("sum"), says("summed"), says("last")
-    terminal, service = begin("talker", never, says("second"), never, *rest)
-    terminal.until("/quit ends")
-    terminal.type("work\r")
-    terminal.until("I begin", label="")
-    terminal.type("other\r")
-    terminal.until("turn 1: cancelled (interrupted)")
+    terminal = begin("talker", answers=[never, says("second"), never, *rest])
+    terminal.type("work\r", "I begin", label="")
+    terminal.type("other\r", "turn 1: cancelled (interrupted)")
     terminal.until("turn 2: 1 step")
-    terminal.type("work again\r")
-    terminal.until("I begin", terminal.text.count("I begin") + 1, label="")
-    terminal.type("\x03")
-    terminal.until("turn 3: cancelled (interrupted)")
-    terminal.type("mail it\r")
-    terminal.until("approval: tool", label="[y/n]")
-    terminal.type("\x03")
-    terminal.until("turn 4: cancelled (interrupted)")
-    terminal.type("/compact the mails\r")
-    terminal.until("sums up")
-    terminal.type("sum it up\r")
-    terminal.until("messages summed up")
+    terminal.type("work again\r", "I begin", terminal.text.count("I begin") + 1, label="")
+    terminal.type("\x03", "turn 3: cancelled (interrupted)")
+    terminal.type("mail it\r", "approval: tool", label="[y/n]")
+    terminal.type("\x03", "turn 4: cancelled (interrupted)")
+    terminal.type("/compact the mails\r", "sums up")
+    terminal.type("sum it up\r", "messages summed up")
     terminal.until("turn 5: ")
-    assert "the mails" in json.dumps(service.requests[4][2])
-    terminal.type("/undo\r")
-    terminal.until("2 messages taken back")
-    terminal.type("what then?\r")
-    terminal.until("turn 6: ")
-    last = json.dumps(service.requests[-1][2])
+    assert "the mails" in json.dumps(terminal.service.requests[4][2])
+    terminal.type("/undo\r", "2 messages taken back")
+    terminal.type("what then?\r", "turn 6: ")
+    last = json.dumps(terminal.service.requests[-1][2])
     assert "what then?" in last and "sum it up" not in last and "summed" not in last
     quits(terminal, project, 6)
 
@@ -268,50 +251,35 @@ def test_a_plan_is_refused_and_allowed(project: Path, begin: Any) -> None:
     allowed = {**GATE, "tool_registry": {"allowed": ["look", "exit_plan"]}}
     (project / "policy/plan.yaml").write_text(json.dumps(merged(POLICY, allowed)))
     first, second, third = (calls("exit_plan", plan=f"look\n{text}") for text in ("write", "less", "least"))
-    terminal, _ = begin("talker", first, second, says("planned"), third, says("again"))
-    terminal.until("/quit ends")
-    terminal.type("plan it\r")
-    terminal.until("The agent shows its plan:\n  look\n  write\n", label="[y/n]")
-    terminal.type("no\r")
-    terminal.until("[y/n] no", label="Why not?")
-    terminal.type("less\r")
-    terminal.until("  look\n  less\n", label="[y/n]")
-    terminal.type("yes\r")
-    terminal.until("turn 1: 3 steps")
-    terminal.type("/plan\r")
-    terminal.until("makes a plan before")
-    terminal.type("go\r")
-    terminal.until("  look\n  least\n", label="[y/n]")
-    terminal.type("yes\r")
-    terminal.until("turn 2: ")
+    terminal = begin("talker", answers=[first, second, says("planned"), third, says("again")])
+    terminal.type("plan it\r", "The agent shows its plan:\n  look\n  write\n", label="[y/n]")
+    terminal.type("no\r", "[y/n] no", label="Why not?")
+    terminal.type("less\r", "  look\n  less\n", label="[y/n]")
+    terminal.type("yes\r", "turn 1: 3 steps")
+    terminal.type("/plan\r", "makes a plan before")
+    terminal.type("go\r", "  look\n  least\n", label="[y/n]")
+    terminal.type("yes\r", "turn 2: ")
     quits(terminal, project, 2)
 
 
 def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any) -> None:
-    terminal, service = begin("talker", never, says("still here"), says("hello"))
-    terminal.until("/quit ends")
-    terminal.type("work\r")
-    terminal.until("I begin", label="")
+    terminal = begin("talker", answers=[never, says("still here"), says("hello")])
+    terminal.type("work\r", "I begin", label="")
     os.kill(terminal.process.pid, signal.SIGKILL)
     assert terminal.ends() == -signal.SIGKILL
-    terminal, _ = begin("chats/talker_1")
+    terminal = begin("chats/talker_1")
     terminal.until("turn 1: ")
-    terminal.type("\x03")
-    terminal.until("press Ctrl-C again")
+    terminal.type("\x03", "press Ctrl-C again")
     terminal.type("\x03")
     assert terminal.ends() == 130
-    assert f"left open; `tachograph chat chats/talker_1 --base-url {service.url}`" in terminal.text
-    other, _ = begin("chats/talker_1", words=("--llm", "openai:other"))
-    assert other.ends() == 2 and "openai:gpt as it began" in other.text
-    terminal, _ = begin("chats/talker_1")
+    assert f"left open; `tachograph chat chats/talker_1 --base-url {terminal.service.url}`" in terminal.text
+    assert "openai:gpt as it began" in begin("chats/talker_1", "--llm", "openai:other", code=2).text
+    terminal = begin("chats/talker_1")
     terminal.until("1 turn so far; of the last one:\n> work\nstill here\n")
-    terminal.type("\x1b[A")
-    terminal.until("work", 2, label="")
-    terminal.type(" more\r")
-    terminal.until("turn 2: ")
+    terminal.type("\x1b[A", "work", 2, label="")
+    terminal.type(" more\r", "turn 2: ")
     assert '"text":"work more"' in quits(terminal, project, 2)
-    ended, _ = begin("chats/talker_1")
-    assert ended.ends() == 2 and "the conversation has ended" in ended.text
+    assert "the conversation has ended" in begin("chats/talker_1", code=2).text
 
 
 def test_an_effect_in_doubt(project: Path, begin: Any) -> None:
@@ -319,35 +287,26 @@ def test_an_effect_in_doubt(project: Path, begin: Any) -> None:
     tool.write_text(
         tool.read_text().replace("    return", "    import os\n    os.kill(os.getpid(), 9)\n    return")
     )
-    terminal, _ = begin("talker", calls("mail", path="x", text="one"), says("well"))
-    terminal.until("/quit ends")
-    terminal.type("work\r")
-    terminal.until("approval: tool", label="[y/n]")
+    terminal = begin("talker", answers=[calls("mail", path="x", text="one"), says("well")])
+    terminal.type("work\r", "approval: tool", label="[y/n]")
     terminal.type("y\r")
     assert terminal.ends() == -signal.SIGKILL
-    terminal, _ = begin("chats/talker_1")
-    assert terminal.ends() == 3 and "--done AT" in terminal.text
-    terminal, _ = begin("chats/talker_1", words=("--done", "1.c0.i1"))
+    assert "--done AT" in begin("chats/talker_1", code=3).text
+    terminal = begin("chats/talker_1", "--done", "1.c0.i1")
     terminal.until("turn 1: ")
     quits(terminal, project, 1)
 
 
 def test_a_deadline_ends_the_conversation(project: Path, begin: Any) -> None:
-    terminal, _ = begin("s/short", never)
-    terminal.until("/quit ends")
-    terminal.type("work\r")
-    assert terminal.ends() == 1 and "the deadline of the run passed" in terminal.text
-    assert (
-        "chats/short_1: failure_mode_terminal, timeout, 1 turn, recorded in runs/chats/short_1"
-        in terminal.text
-    )
+    text = begin("s/short", answers=[never], code=1).text
+    assert "the deadline of the run passed" in text
+    assert "chats/short_1: failure_mode_terminal, timeout, 0 turns, recorded in runs/chats/short_1" in text
     assert exit_code("check", "chats/short_1") == exit_code("verify", "chats/short_1") == 0
 
 
 @pytest.mark.parametrize("keys", ["\x04", "\x03"])
 def test_nothing_that_was_said_leaves_nothing(project: Path, begin: Any, keys: str) -> None:
-    terminal, _ = begin("talker")
-    terminal.until("/quit ends")
+    terminal = begin("talker")
     terminal.type(keys)
     if keys == "\x03":
         terminal.until("press Ctrl-C again")
@@ -372,8 +331,8 @@ HIDDEN = f"import sys; sys.modules['prompt_toolkit'] = None; {PROGRAM}"
 def test_bad_input_is_one_line(
     project: Path, begin: Any, words: tuple[str, ...], program: str, said: str
 ) -> None:
-    terminal, _ = begin(words[0], words=words[1:], program=program)
-    assert terminal.ends() == 2 and said in terminal.text and len(terminal.text.splitlines()) == 1
+    text = begin(*words, program=program, code=2).text
+    assert said in text and len(text.splitlines()) == 1
     assert not (project / "runs").exists() and not (project / "tasks/chats").exists()
 
 

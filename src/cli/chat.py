@@ -97,7 +97,6 @@ def talk(
         known = f"{head.model.provider}:{head.model.name}"
         if options or llm not in (None, known):
             raise task.error("", f"goes on with {known} as it began", "leave out --llm and --llm-option")
-
     elif settled:
         raise task.error("", "begins, and nothing is in doubt", "leave out --done and --not-done")
 
@@ -350,7 +349,7 @@ class Chat:
 
     def _quit(self) -> None:
         """Close the conversation, whose record is put in place then; one in which nothing was said is left."""
-        if not self.shown.was_said:
+        if not (self.shown.was_said or self._works):
             self._leave(OK)
         elif not self._is_closing:
             self._is_closing = True
