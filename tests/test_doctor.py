@@ -92,16 +92,17 @@ def test_packages_are_held_against_their_ranges(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = ["click>=8.1", "msgspec>=0.1,<0.2", "nowhere>=1", "h11<99", 'anthropic>=99; extra == "live"']
-    wanted += ['mcp>=99; extra == "mcp"', "rich>=99; extra == 'views'"]
+    wanted += ['mcp>=99; extra == "mcp"', "rich>=99; extra == 'views'", 'prompt_toolkit>=99; extra == "chat"']
     monkeypatch.setattr(metadata, "requires", lambda name: wanted if name == "tachograph" else None)
     found = findings(capsys, 1)
     assert [(it["status"], it["what"]) for it in found] == [
         ("bad", "packages"),
+        ("warn", "packages for `tachograph chat`"),
         ("warn", "packages for live models"),
         ("warn", "packages for MCP servers"),
         ("warn", "packages for views"),
     ]
-    assert "rich" in found[3]["words"] and "rich" not in found[1]["words"]
+    assert "rich" in found[4]["words"] and "rich" not in found[2]["words"]
     assert [name in found[0]["words"] for name in ("click", "msgspec", "nowhere", "h11")] == [
         False,
         True,

@@ -106,6 +106,18 @@ def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) ->
     holds(asyncio.run(talk()), tmp_path / "talk")
 
 
+def test_an_interrupt_at_once_ends_the_turn_that_was_asked_for_before_it(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with Session(talker(), tmp_path / "talk") as session:
+            said, stopped = session.ask("wait for ever"), session.interrupt("next")
+            first, second = await asyncio.gather(said, stopped)
+            assert second is not None and (first.ending, second.number) == ("cancelled", 2)
+            ended = asyncio.create_task(session.ended())
+            assert await session.close() == await ended
+
+    asyncio.run(talk())
+
+
 def test_an_interrupt_of_nothing_leaves_the_next_turn_alone(tmp_path: Path) -> None:
     with SyncSession(agent := talker(), tmp_path / "talk") as session:
         assert session.interrupt() is None

@@ -20,6 +20,7 @@ from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task, load_task
 from ..fail.errors import InputError, TaskError
+from ..runtime.driver import Word
 from ..runtime.formats.documents import TypedDocument, parse_document
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
@@ -80,6 +81,7 @@ def conversation(
     approve: Approve,
     listen: Callable[[Event], None],
     on_piece: Callable[[Piece], None],
+    settled: Mapping[str, Word],
 ) -> Conversation[RunMade]:
     """Return the conversation of a task with a live model, which goes on if it was left.
 
@@ -92,6 +94,7 @@ def conversation(
         approve: Asks a person about a call.
         listen: Is told of each line of the run.
         on_piece: Is told of pieces of text as they come from the model.
+        settled: A person's word on each effect in doubt, by its address.
 
     Raises:
         InputError: The model cannot be had, or the task is not for it.
@@ -106,7 +109,7 @@ def conversation(
             return _new_run(task, llm, base_url, options, approve, started=began)
         return _open_run(task, partial, base_url, approve, started=began)
 
-    return Conversation(begin, lambda made: made, folder, listen)
+    return Conversation(begin, lambda made: made, folder, listen, settled)
 
 
 def _new_run(

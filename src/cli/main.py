@@ -31,11 +31,12 @@ from .mcp import mcp
 from .policy import policy
 from .review import review_command
 from .seal import seal, verify
-from .views import ls, page, profiles, show, site
+from .views import ls, page, profiles, push, show, site
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
     from ..evidence.tasks import Task
+    from ..runtime.driver import Word
     from ..runtime.run import RunMade
 
 
@@ -59,6 +60,10 @@ def main(arguments: list[str] | None = None) -> None:
             )
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
+            say(
+                "tachograph: of a conversation, with `tachograph chat RUN --done AT` or `--not-done AT`",
+                err=True,
+            )
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)
@@ -289,21 +294,60 @@ def resume(
     from ..evidence.record import resume as resume_run
 
     project = project_at(Path())
-    name = project.run_name(run)
-    for at in {*done} & {*not_done}:
-        raise InputError("happened and did not happen", file=at, remedy="say one of them")
-    settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
+    name, settled = project.run_name(run), _settled(done, not_done)
     task, folder = project.task_of(name), project.folder(name)
     if not partial_of(folder).is_dir():
         raise RecordError("has ended", file=name, remedy="there is nothing to resume")
     if task.is_scripted:
-        made = resume_run(task, folder, settled)  # type: ignore[arg-type]
+        made = resume_run(task, folder, settled)
     else:
         from .live import resume_live
 
         made = resume_live(task, folder, settled, base_url, approve)
     project.write_list()
     _say_recorded(name, made)
+
+
+def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word]:
+    """Return a person's word on each effect in doubt. Raises InputError for two of one."""
+    for at in {*done} & {*not_done}:
+        raise InputError("happened and did not happen", file=at, remedy="say one of them")
+    return {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
+
+
+@commands.command()
+@click.argument("given", metavar="TASK|PROFILE")
+@click.option("--llm", metavar="PROVIDER:MODEL", help="The model, unless one is named there.")
+@click.option("--base-url", metavar="URL", help="The address of its service.")
+@click.option(
+    "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
+)
+@click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
+@click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
+def chat(
+    given: str,
+    llm: str | None,
+    base_url: str | None,
+    options: tuple[str, ...],
+    done: tuple[str, ...],
+    not_done: tuple[str, ...],
+) -> int:
+    """Talk at this terminal with a profile, or with the agent of a task; it asks there about calls.
+
+    What is typed while a turn goes on interrupts it, and so does Ctrl-C; twice, it leaves the conversation open, and
+    the same command with its name KIND/NAME goes on. /quit or Ctrl-D ends it and records it in runs/KIND/NAME.
+    """
+    try:
+        import prompt_toolkit  # noqa: F401
+    except ImportError:
+        remedy = 'run: pip install "tachograph[chat]"'
+        raise InputError("needs the package prompt_toolkit", file="chat", remedy=remedy) from None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        remedy = "ask one question by `tachograph run --profile PROFILE QUESTION`"
+        raise InputError("needs a terminal", file="chat", remedy=remedy)
+    from .chat import talk
+
+    return talk(project_at(Path()), given, llm, base_url, options, _settled(done, not_done))
 
 
 @commands.command()
@@ -335,30 +379,7 @@ def doctor(is_json: bool) -> int:
     return FAILED if any(finding.status == "bad" for finding in found) else OK
 
 
-@commands.command()
-@_runs
-@click.option("--endpoint", required=True, metavar="URL", help="Such as http://127.0.0.1:4318/v1/traces.")
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="An HTTP header, such as a key."
-)
-def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None:
-    """Send the traces of recorded runs to an OTLP receiver; without a RUN, of all of them."""
-    from ..evidence.record_files import recorded_log
-    from ..tracing.push import push as push_spans
-    from ..tracing.spans import spans_of
-    from ..tracing.viewers import for_viewers
-    from .common import records_at
-
-    for header in headers:
-        if "=" not in header:
-            raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
-    for name, folder in records_at(runs):
-        spans = for_viewers(spans_of([line.event for line in recorded_log(folder, name)]))
-        push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
-        say(f"{name.removeprefix('runs/')}: {count(len(spans), 'span')} sent")
-
-
 commands.add_command(policy)
 commands.add_command(init)
-for command in (ls, mcp, page, profiles, review_command, seal, show, site, verify):
+for command in (ls, mcp, page, profiles, push, review_command, seal, show, site, verify):
     commands.add_command(command)

@@ -24,6 +24,7 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 # what each extra of the package is for; "" is what every installation has
 _EXTRAS: Final = {
     "": "packages",
+    "chat": "packages for `tachograph chat`",
     "live": "packages for live models",
     "mcp": "packages for MCP servers",
     "views": "packages for views",

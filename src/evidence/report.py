@@ -63,7 +63,7 @@ def report(events: Sequence[log.Event], steps: Sequence[StepView] | None = None)
         f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
         counts(steps),
         "",
-        *(_turns(events) if head.session else _asked("Question", head.question, end)),
+        *(turns_in(events) if head.session else _asked("Question", head.question, end)),
         "## Steps",
         "",
         "| step | call | decision | rule | attempts | mode |",
@@ -87,7 +87,7 @@ def _asked(title: str, text: str, end: log.RunEnded | log.TurnEnded) -> list[str
     return [f"## {title}", "", *_quote(text), "", "## Answer", "", *answer, ""]
 
 
-def _turns(events: Sequence[log.Event]) -> list[str]:
+def turns_in(events: Sequence[log.Event]) -> list[str]:
     """Return the turns of a conversation; what was said while one went on belongs to it."""
     parts: list[str] = []
     said: list[str] = []

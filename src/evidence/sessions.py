@@ -108,6 +108,8 @@ class Conversation(Generic[Made]):
             run = record_async(source, self._path, self._hear)
         self._run = asyncio.create_task(run)
         await self._until(self._has_begun)
+        if self._run.done():
+            self._run.result()  # what ends it before anything is asked, such as an effect in doubt, is raised here
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -182,8 +184,18 @@ class Conversation(Generic[Made]):
         if self._run is None or not self._run.done():
             await self._until(self._is_idle)
             self._enter(log.Closed(at=""))
+        return await self.ended()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self._run is not None and self._run.done()
+
+    async def ended(self) -> Made:
+        """Return what the run came to once it has ended, by `close` or by itself, and its record is in place."""
         assert self._run is not None
-        return self._result_of(await self._run)
+        await asyncio.wait([self._run])  # whoever no longer waits does not cancel it
+        return self._result_of(self._run.result())
 
     def _enter(self, event: log.Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
@@ -194,6 +206,8 @@ class Conversation(Generic[Made]):
         """Wait for an event; what ends the run before is raised."""
         if self._run is None:
             raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
+        if event.is_set():
+            return  # at once, so that what is said enters before an interrupt that is asked for after it
         waiting = asyncio.create_task(event.wait())
         await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

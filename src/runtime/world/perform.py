@@ -303,7 +303,7 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    if is_told:  # the record does not hold what a function of the caller raised
+    if is_told and class_of(error) != "CancelledError":  # the record does not hold what a function raised
         warn("the model failed: %s", _said(error, effect.redactor))
     status, said = 0, ""
     if isinstance(error, ModelError):

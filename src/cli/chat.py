@@ -1,0 +1,305 @@
+"""A conversation with an agent at a terminal.
+
+No turn is under way, or one is, or a person is asked about a call; what a typed line means depends on that alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from ..evidence.folder import partial_of
+from ..evidence.project import Project
+from ..evidence.record_files import lines_in
+from ..evidence.report import turns_in
+from ..evidence.sessions import Conversation
+from ..fail.errors import InputError, system_reason
+from ..runtime.agent import run_in_new_loop
+from ..runtime.driver import Word
+from ..runtime.effects import AskPerson
+from ..runtime.log import events as log
+from ..runtime.models.types import Piece, clean_text
+from ..runtime.run import RunMade
+from ..runtime.world.people import Answer
+from .chat_lines import Lines, harmless, question_of, used_in
+from .common import FAILED, INTERRUPTED, OK, count, say
+from .live import conversation, task_for_chat
+
+_COMMANDS: Final = {
+    "/help": "what can be typed here",
+    "/plan": "have the agent make a plan again, which you allow or refuse",
+    "/compact": "[FOCUS]: have the model sum up what went before",
+    "/history": "the turns so far",
+    "/tools": "what the agent may call",
+    "/model": "the model, and what was used so far",
+    "/undo": "take the last turn back: the model is not shown it any more",
+    "/export": "[FILE]: write the turns so far as Markdown",
+    "/quit": "end the conversation and record it, as Ctrl-D does",
+    "//TEXT": "says a text that begins with /",
+    "Ctrl-C": "interrupts a turn, as typing does; twice, it leaves the conversation open",
+}
+_SAY, _ALLOW, _WHY = "> ", "Allow this call? [y/n] ", "Why not? "
+
+
+def talk(
+    project: Project,
+    given: str,
+    llm: str | None,
+    base_url: str | None,
+    options: tuple[str, ...],
+    settled: Mapping[str, Word],
+) -> int:
+    """Have a conversation at this terminal, new or going on, and return the exit code.
+
+    Args:
+        project: The project.
+        given: The name of a profile, or a task, which may be that of a conversation.
+        llm: The model as `PROVIDER:MODEL`; None for the one that is named there.
+        base_url: The address of its service; None for the provider's own.
+        options: Settings of its requests as `NAME=VALUE`.
+        settled: A person's word on each effect in doubt, by its address.
+
+    Raises:
+        InputError: It cannot be had.
+        InDoubt: Effects had begun when the process ended, and nobody says whether they happened.
+    """
+    task = task_for_chat(project, given, llm)
+    folder, file = project.folder(task.folder), task.root / task.file
+    past, is_new = lines_in(partial_of(folder)), not file.exists()
+    if folder.is_dir():
+        raise task.error("", "the conversation has ended", "begin another one with its profile or task")
+    if past and (llm or options):
+        raise task.error("", "goes on with the model that it has", "leave out --llm and --llm-option")
+
+    def opened(chat: Chat) -> Conversation[RunMade]:
+        told = chat.approve, chat.listen, chat.on_piece
+        return conversation(task, folder, llm, base_url, options, *told, settled)
+
+    chat = Chat(task.folder, past, opened)
+    code, made = run_in_new_loop(chat.talk())
+    if not chat.was_said:  # nothing is left of it
+        shutil.rmtree(partial_of(folder), ignore_errors=True)
+        if is_new:
+            file.unlink(missing_ok=True)
+        for empty in (folder.parent, folder.parent.parent, file.parent):
+            with suppress(OSError):  # others lie there
+                empty.rmdir()
+    elif made is None:
+        url = f" --base-url {base_url}" if base_url else ""
+        say(f"{task.folder}: left open; `tachograph chat {task.folder}{url}` goes on")
+    else:
+        project.write_list()
+        ending = "" if code == OK else f"{', '.join(filter(None, (made.ended.ending, made.ended.mode)))}, "
+        say(f"{task.folder}: {ending}{count(len(chat.ends), 'turn')}, recorded in runs/{task.folder}")
+    return code
+
+
+class Chat:
+    """The terminal of a conversation.
+
+    Args:
+        name: Its name.
+        past: The lines of its log so far.
+        opened: Returns the conversation, given this.
+    """
+
+    def __init__(
+        self, name: str, past: Iterable[log.Event], opened: Callable[[Chat], Conversation[RunMade]]
+    ) -> None:
+        self._name, self._lines = name, Lines()
+        for event in past:
+            list(self._lines.note(event))
+        self._works = self.was_said and not isinstance(self._last(log.Arrived | log.TurnEnded), log.TurnEnded)
+        self._answer: asyncio.Future[Answer] | None = None  # of a person who is asked
+        self._label, self._was_interrupt = _SAY, False  # whether Ctrl-C came last
+        self._one_at_a_time = asyncio.Lock()
+        self._jobs: set[asyncio.Task[Any]] = set()
+        self._session: PromptSession[str] = PromptSession(
+            lambda: self._label,
+            history=InMemoryHistory([it.text for it in self._lines.events if isinstance(it, log.Arrived)]),
+            completer=WordCompleter(
+                [it for it in _COMMANDS if it[0] == "/"], meta_dict=_COMMANDS, sentence=True
+            ),
+            bottom_toolbar=lambda: "working; Ctrl-C interrupts" if self._works else None,
+            complete_while_typing=False,
+        )
+        self._buffer = self._session.default_buffer
+        self._talk = opened(self)
+
+    @property
+    def was_said(self) -> bool:
+        """Whether anything was said."""
+        return self._last(log.Entered) is not None
+
+    @property
+    def ends(self) -> list[int]:
+        """Where the turns so far end in the log."""
+        return self._lines.ends()
+
+    def _last(self, kind: Any) -> log.Event | None:
+        return next(
+            (it for it in reversed(self._lines.events) if isinstance(it, kind) and "/" not in it.at), None
+        )
+
+    async def talk(self) -> tuple[int, RunMade | None]:
+        """Talk until somebody leaves or the run ends. Returns the exit code, and what the run came to if it ended."""
+        async with self._talk:
+            head, turn = self._head(), self._last(log.TurnEnded)
+            model = f"{head.model.provider}:{head.model.name}"
+            click.echo(harmless(f"{self._name}: {model} under {head.policy.file}"))
+            click.echo(harmless("/help says what can be typed, /quit ends", dim=True))
+            if isinstance(turn, log.TurnEnded):
+                click.echo(harmless(f"{count(len(self.ends), 'turn')} so far; the last answer:", dim=True))
+                click.echo(harmless(turn.answer or turn.ending))
+            with patch_stdout(raw=True):
+                typing, ended = asyncio.create_task(self._type()), asyncio.create_task(self._talk.ended())
+                await asyncio.wait([typing, ended], return_when=asyncio.FIRST_COMPLETED)
+                if not ended.done() and typing.result() == OK and self.was_said:
+                    if self._works:
+                        await self._talk.interrupt()
+                    await self._talk.close()
+                typing.cancel()
+                await asyncio.gather(typing, return_exceptions=True)
+            if self._talk.is_over:
+                made = await ended
+                return OK if made.ended.ending == "final_answer" else FAILED, made
+            ended.cancel()
+            return typing.result(), None
+
+    def _head(self) -> log.RunStarted | log.HandedOver:
+        head = self._last(log.RunStarted | log.HandedOver)
+        assert isinstance(head, log.RunStarted | log.HandedOver)
+        return head
+
+    # ---- what the run tells ------------------------------------------------------------------------------------------
+
+    def listen(self, event: log.Event) -> None:
+        """Show a line of the log."""
+        if isinstance(event, log.Arrived | log.TurnEnded) and "/" not in event.at:
+            self._works = isinstance(event, log.Arrived)
+        self._tell(self._lines.note(event))
+
+    def on_piece(self, piece: Piece) -> None:
+        """Show a piece of text, line by line."""
+        self._tell(self._lines.piece(piece))
+
+    def _tell(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            click.echo(line, color=True)
+        self._session.app.invalidate()
+
+    async def approve(self, question: AskPerson) -> Answer:
+        """Ask the person at the terminal about a call; calls side by side are asked about one after another."""
+        async with self._one_at_a_time:
+            draft = self._buffer.document  # what was typed before is no answer
+            self._buffer.reset()
+            self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
+            self._tell([question_of(question)])
+            try:
+                return await self._answer
+            finally:  # also if the time is up, or the turn is interrupted
+                self._answer, self._label = None, _SAY
+                self._buffer.reset(draft)
+
+    # ---- what is typed -----------------------------------------------------------------------------------------------
+
+    async def _type(self) -> int:
+        """Do what is typed until somebody leaves. Returns the exit code."""
+        while True:
+            try:
+                text = clean_text(await self._session.prompt_async())
+            except EOFError:
+                return OK
+            except KeyboardInterrupt:
+                if self._was_interrupt:
+                    return INTERRUPTED
+                self._was_interrupt = True
+                if self._works:
+                    self._do(self._talk.interrupt())
+                self._tell([harmless("press Ctrl-C again to leave", dim=True)])
+                continue
+            self._was_interrupt = False
+            said = text.strip()
+            if self._answer is not None:
+                self._answered(said)
+            elif said == "/quit":
+                return OK
+            elif said.startswith("/") and not said.startswith("//"):
+                try:
+                    self._tell(map(harmless, self._command(*said.partition(" ")[::2])))
+                except InputError as error:
+                    self._tell([harmless(str(error), fg="red")])
+            elif said:
+                said, works = said.removeprefix("/") if said.startswith("//") else said, self._works
+                self._works = True
+                self._do(self._talk.interrupt(said) if works else self._talk.ask(said))
+
+    def _answered(self, text: str) -> None:
+        """Take a line as the answer of a person who is asked."""
+        assert self._answer is not None
+        if self._label == _WHY:
+            self._answer.set_result(Answer("deny", "terminal", text))
+        elif text.lower() in ("y", "yes"):
+            self._answer.set_result(Answer("allow", "terminal"))
+        elif text.lower() in ("n", "no"):
+            self._label = _WHY
+
+    def _do(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        job = asyncio.create_task(coroutine)
+        self._jobs.add(job)
+        job.add_done_callback(self._done)
+
+    def _done(self, job: asyncio.Task[Any]) -> None:
+        self._jobs.discard(job)
+        if not job.cancelled():
+            job.exception()  # the run has ended, which is told by itself
+
+    def _command(self, command: str, rest: str) -> list[str]:
+        """Do a command, and return what to say."""
+        head, events = self._head(), self._lines.events
+        match command:
+            case "/help":
+                return [f"{name:9} {what}" for name, what in _COMMANDS.items()]
+            case "/history":
+                return turns_in(events) or ["nothing was said yet"]
+            case "/tools":
+                tools = (
+                    f"{it.name}  {it.effect}  {it.description.partition(chr(10))[0]}" for it in head.tools
+                )
+                return [*tools] or ["the agent has no tools"]
+            case "/model":
+                named = [head.model, *(it.name for it in head.fallbacks)]
+                models = " then ".join(f"{it.provider}:{it.name}" for it in named)
+                return [f"{models}  {log.encode(head.options).decode()}", f"used so far: {used_in(events)}"]
+            case "/export":
+                return [self._export(Path(rest or f"{self._name.rpartition('/')[2]}.md"))]
+            case "/plan":
+                self._talk.plan()
+                return ["the agent makes a plan before it does anything else"]
+            case "/compact":
+                self._talk.compact(rest)
+                return ["the model sums up what went before when it is asked next"]
+            case "/undo":
+                self._talk.undo()
+                return []  # the log tells it
+        return [f"there is no {command}; /help says what there is"]
+
+    def _export(self, file: Path) -> str:
+        """Write the turns so far into a file that is not there yet, and return what to say."""
+        try:
+            with file.open("x", encoding="utf-8") as out:
+                out.write("\n".join([f"# Conversation {self._name}", "", *turns_in(self._lines.events)]))
+        except OSError as error:
+            reason = "is there already" if isinstance(error, FileExistsError) else system_reason(error)
+            return f"{file}: {reason}; name another file"
+        return f"{file}: written"
