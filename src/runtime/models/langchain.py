@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..log.values import ModelName
 from .langchain_messages import text_of
 from .providers import fields
 from .providers.anthropic import Blocks
-from .providers.failures import failure_of
+from .providers.failures import Unaddressed, failure_of
 from .providers.openai import Chunks
 from .types import LLMInput, LLMOutput, Message, ToolCall
 
@@ -27,21 +27,13 @@ class ChatModel(Protocol):
     def bind_tools(self, tools: Any, **options: Any) -> Any:
         """Return the model with tools."""
 
-    async def ainvoke(self, input: Any, *others: Any, **options: Any) -> Any:
+    def invoke(self, input: Any, *others: Any, **options: Any) -> Any:
         """Reply."""
 
 
 def is_chat_model(value: Any) -> bool:
     """Return whether a value is a chat model of LangChain; a bound one is none, since it would lose what is bound."""
-    return all(hasattr(type(value), name) for name in ("ainvoke", "bind_tools", "_llm_type"))
-
-
-class _Service(NamedTuple):
-    """What messages on a failure say of a service, and the keys that they must not repeat."""
-
-    host: str
-    key: str
-    key_variable: str = "its key"
+    return all(hasattr(type(value), name) for name in ("invoke", "bind_tools", "_llm_type"))
 
 
 class _Reply(fields.Reply):
@@ -77,8 +69,11 @@ class LangChainModel:
         self.name = ModelName(told.get("ls_provider") or "langchain", name)
         self._kept_for = f"langchain.{self.name.provider}"
 
-    async def __call__(self, asked: LLMInput) -> LLMOutput:
+    def __call__(self, asked: LLMInput) -> LLMOutput:
         """Ask the model once.
+
+        This is no coroutine: models keep connections of the event loop that they were first used in, and of the next
+        run it is another one.
 
         Raises:
             TransientModelError: The service is busy, or could not be reached.
@@ -90,11 +85,11 @@ class LangChainModel:
             model, settings = self._bounded(asked.max_output_tokens)
             if asked.tools:
                 model = model.bind_tools([_offered(tool) for tool in asked.tools])
-            return self._read(await model.ainvoke(self._sent(asked), **settings))
+            return self._read(model.invoke(self._sent(asked), **settings))
         except Exception as error:  # noqa: BLE001 - an SDK may raise anything
             secrets = [it for it in vars(self._model).values() if hasattr(it, "get_secret_value")]
             keys = "\n".join(str(it.get_secret_value()) for it in secrets)
-            failed = failure_of(error, _Service(self.name.provider, keys), begun=False)
+            failed = failure_of(error, Unaddressed(self.name.provider, keys), begun=False)
         raise failed  # outside of the handler: the SDK's exception holds the request, and so the key
 
     def _bounded(self, most: int) -> tuple[Any, dict[str, Any]]:
@@ -115,17 +110,14 @@ class LangChainModel:
 
     def _turn(self, message: Message) -> dict[str, Any]:
         made = message.get("tool_calls", ())
+        names, ids = [fields.wire_name(it["name"]) for it in made], [it["id"] for it in made]
+        said = [fields.arguments_object(it["arguments"]) for it in made]
         calls = [
-            {
-                "name": fields.wire_name(it["name"]),
-                "args": fields.arguments_object(it["arguments"]),
-                "id": it["id"],
-            }
-            for it in made
+            {"name": name, "args": args, "id": id} for name, args, id in zip(names, said, ids, strict=True)
         ]
         kept = fields.kept_in(message, self._kept_for) or {"turn": {"content": message["content"]}, "ids": []}
-        ids = {theirs: call["id"] for theirs, call in zip(kept["ids"], made, strict=False) if theirs}
-        return {"role": "assistant", **_renamed(kept["turn"], ids), "tool_calls": calls}
+        ours = {theirs: its for theirs, its in zip(kept["ids"], ids, strict=False) if theirs}
+        return {"role": "assistant", **_renamed(kept["turn"], ours), "tool_calls": calls}
 
     def _read(self, message: Any) -> LLMOutput:
         reply, told, beside = _Reply(), message.response_metadata, message.additional_kwargs

@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from ....fail.errors import InvalidModelOutput, ModelError, TransientModelError
+from .environment import Endpoint
 from .fields import Cut
 
 # the services' own words for a failure, in an error's `code` or `type`
@@ -30,15 +31,12 @@ _LONGEST: Final = 20_000
 _ECHO: Final = 8  # where so many characters of the key stand in a text of the service, the text is not kept
 
 
-class Service(Protocol):
-    """What a message says of a service, and the key that it must not repeat."""
+class Unaddressed(NamedTuple):
+    """A service that other code speaks to: what a message calls it, and the key that none may repeat."""
 
-    @property
-    def host(self) -> str: ...  # noqa: D102
-    @property
-    def key(self) -> str: ...  # noqa: D102
-    @property
-    def key_variable(self) -> str: ...  # noqa: D102
+    host: str
+    key: str
+    key_variable: str = "its key"
 
 
 def is_transient(status: int) -> bool:
@@ -46,7 +44,7 @@ def is_transient(status: int) -> bool:
     return status in (408, 409, 425, 429) or status >= 500
 
 
-def failure_of(error: BaseException, endpoint: Service, *, begun: bool) -> Exception:
+def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun: bool) -> Exception:
     """Return the exception to raise.
 
     Args:
