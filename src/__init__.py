@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
     from .runtime.models.fallback import Fallback as Fallback
+    from .runtime.models.langchain import LangChainModel as LangChainModel
     from .runtime.models.providers import model_of as model_of
     from .runtime.models.pydantic_ai import PydanticAiModel as PydanticAiModel
     from .runtime.models.types import LLMInput as LLMInput
@@ -53,6 +54,7 @@ _PLACES = {
     "mcp": "runtime.mcp.server",
     "Fallback": "runtime.models.fallback",
     "model_of": "runtime.models.providers",
+    "LangChainModel": "runtime.models.langchain",
     "PydanticAiModel": "runtime.models.pydantic_ai",
     "from_langchain": "runtime.tools.langchain",
     **dict.fromkeys(("LLMInput", "LLMOutput", "Piece", "ToolCall"), "runtime.models.types"),

@@ -19,7 +19,8 @@ from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec, gates_of
 from .loop.team import team_tool
 from .mcp.server import McpServer
-from .models.fallback import Fallback, choice_of, models_of
+from .models.fallback import Fallback, choice_of, is_model, models_of
+from .models.langchain import ChatModel
 from .models.types import Model, Piece, clean_text, read_history
 from .policy.consistency import check_mounts, check_prices, check_redaction
 from .policy.policy import Policy
@@ -43,7 +44,8 @@ class Agent:
 
     Args:
         llm: The model: `anthropic:MODEL`, `openai:MODEL` or `ollama:MODEL` (`model_of` takes options), or any callable
-            of an LLMInput that returns an LLMOutput, a coroutine function too; or a Fallback of several.
+            of an LLMInput that returns an LLMOutput, a coroutine function too; a chat model of LangChain; or a Fallback
+            of several.
         tools: The tools; a name stands for `tools/NAME.py` of the project, and `mcp(...)` for those of a server.
         policy: The policy; there is no run without one.
         instructions: The system message.
@@ -69,7 +71,7 @@ class Agent:
 
     def __init__(
         self,
-        llm: Model | str | Fallback,
+        llm: Model | ChatModel | str | Fallback,
         tools: Iterable[Tool | str | McpServer],
         policy: Policy,
         *,
@@ -350,7 +352,7 @@ def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any) ->
     listed = [] if isinstance(hooks, Hooks) else hooks
     are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
     for what, is_right, remedy in (
-        ("llm", callable(llm) or isinstance(llm, str | Fallback), "give a function, or PROVIDER:MODEL"),
+        ("llm", is_model(llm) or isinstance(llm, Fallback), "give a function, or PROVIDER:MODEL"),
         ("tools", isinstance(tools, Iterable) and not isinstance(tools, str), "give a list of tools"),
         ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
         ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),

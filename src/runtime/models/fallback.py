@@ -7,6 +7,7 @@ from typing import Any
 
 from ...fail.errors import InputError
 from ..log.values import ModelChoice, ModelName
+from .langchain import ChatModel, LangChainModel, is_chat_model
 from .types import Model
 
 
@@ -26,14 +27,19 @@ class Fallback:
         InputError: One of them cannot be had, or there are less than two.
     """
 
-    def __init__(self, models: Iterable[Model | str]) -> None:
+    def __init__(self, models: Iterable[Model | ChatModel | str]) -> None:
         given = list(models) if isinstance(models, Iterable) and not isinstance(models, str) else []
-        if len(given) < 2 or not all(isinstance(model, str) or callable(model) for model in given):
+        if len(given) < 2 or not all(map(is_model, given)):
             raise InputError("a Fallback is of two models or more", remedy="give a list of models")
         self.models: tuple[Model, ...] = tuple(model for it in given for model in models_of(it))
 
 
-def models_of(llm: Model | str | Fallback) -> tuple[Model, ...]:
+def is_model(value: Any) -> bool:
+    """Return whether a value can be one model of an agent."""
+    return isinstance(value, str) or callable(value) or is_chat_model(value)
+
+
+def models_of(llm: Model | ChatModel | str | Fallback) -> tuple[Model, ...]:
     """Return the models that an agent asks, in order. Raises InputError for a name of which none can be had."""
     if isinstance(llm, Fallback):
         return llm.models
@@ -41,7 +47,7 @@ def models_of(llm: Model | str | Fallback) -> tuple[Model, ...]:
         from .providers import model_of  # needs an SDK, which is an extra
 
         return (model_of(llm),)
-    return (llm,)
+    return (LangChainModel(llm),) if is_chat_model(llm) else (llm,)  # type: ignore[arg-type, return-value]
 
 
 def choice_of(model: Any) -> ModelChoice:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...fail.errors import InvalidModelOutput, ModelError, TransientModelError
 from ..log.values import ModelName
+from .providers.failures import is_transient
 from .types import LLMInput, LLMOutput, ToolCall
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 _KEY: Final = "pydantic_ai"  # of what a reply holds that has to be sent back, such as signatures of thoughts
-_TRANSIENT_STATUS: Final = (408, 409, 425, 429)  # and whatever is 500 or more
 _FINISHED: Final = {
     "stop": "stop",
     "length": "length",
@@ -65,8 +65,7 @@ class PydanticAiModel:
                 self._model, _sent(asked), model_settings=settings, model_request_parameters=parameters
             )
         except ModelHTTPError as error:
-            is_transient = error.status_code in _TRANSIENT_STATUS or error.status_code >= 500
-            kind = TransientModelError if is_transient else ModelError
+            kind = TransientModelError if is_transient(error.status_code) else ModelError
             raise kind(
                 f"{self.name.provider} answered {error.status_code}", status=error.status_code
             ) from error

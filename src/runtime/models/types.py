@@ -17,6 +17,7 @@ from ..formats import strict_json
 from ..formats.strict_json import NotJson
 from ..log.events import ModelReplied
 from ..log.values import Call, ToolOffer, Usage
+from .langchain_messages import plain_messages
 
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
 # of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)
@@ -227,13 +228,13 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
 
 
 def read_history(history: object) -> list[Message]:
-    """Return messages as plain data of their own.
+    """Return messages, those of LangChain too, as plain data of their own.
 
     Raises:
         InputError: They are no list of messages, or a call and its result do not stand together.
     """
     try:
-        messages = strict_json.as_json(history if isinstance(history, list) else list(history))  # type: ignore[call-overload]
+        messages = strict_json.as_json(plain_messages(history))  # type: ignore[arg-type]
         convert = msgspec.convert(messages, list[_User | _Assistant | _Result])
     except (NotJson, TypeError, msgspec.ValidationError) as error:
         raise InputError(

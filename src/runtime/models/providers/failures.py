@@ -10,13 +10,12 @@ import math
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ....fail.errors import InvalidModelOutput, ModelError, TransientModelError
 from .environment import Endpoint
 from .fields import Cut
 
-_TRANSIENT_STATUS: Final = (408, 409, 425, 429)  # and whatever is 500 or more
 # the services' own words for a failure, in an error's `code` or `type`
 _TRANSIENT_WORDS: Final = frozenset(
     "overloaded_error api_error rate_limit_error timeout_error server_error rate_limit_exceeded "
@@ -32,7 +31,20 @@ _LONGEST: Final = 20_000
 _ECHO: Final = 8  # where so many characters of the key stand in a text of the service, the text is not kept
 
 
-def failure_of(error: BaseException, endpoint: Endpoint, *, begun: bool) -> Exception:
+class Unaddressed(NamedTuple):
+    """A service that other code speaks to: what a message calls it, and the key that none may repeat."""
+
+    host: str
+    key: str
+    key_variable: str = "its key"
+
+
+def is_transient(status: int) -> bool:
+    """Return whether an HTTP status is worth another attempt."""
+    return status in (408, 409, 425, 429) or status >= 500
+
+
+def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun: bool) -> Exception:
     """Return the exception to raise.
 
     Args:
@@ -44,7 +56,9 @@ def failure_of(error: BaseException, endpoint: Endpoint, *, begun: bool) -> Exce
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 16:
         chain.append(cause)
     names = {cls.__name__ for each in chain for cls in type(each).__mro__}
-    status, body = getattr(error, "status_code", 0), getattr(error, "body", None)
+    statuses = [getattr(error, name, None) for name in ("status_code", "code")]
+    status = next((it for it in statuses if type(it) is int), 0)
+    body = getattr(error, "body", None)
     word, said = _word_of(body), _service_text(body, endpoint.key)
     is_lost = isinstance(error, Cut) or bool(names & (_TIMEOUTS | _CONNECTION))
     for each in chain:
@@ -52,7 +66,9 @@ def failure_of(error: BaseException, endpoint: Endpoint, *, begun: bool) -> Exce
             return InvalidModelOutput(f"{host}: {each}")
     if status >= 300:
         place = endpoint.key_variable if status in (401, 403) else "the model's name, address and options"
-        return _by_status(error, f"{host} answered {status} {type(error).__name__}; check {place}", said)
+        return _by_status(
+            error, status, f"{host} answered {status} {type(error).__name__}; check {place}", said
+        )
     if begun and (is_lost or body is not None):
         return ModelError(f"{host} broke off in the middle of a reply", service_text=said)
     if body is not None:
@@ -69,10 +85,12 @@ def failure_of(error: BaseException, endpoint: Endpoint, *, begun: bool) -> Exce
     return ModelError(f"the call to {host} failed: {type(error).__name__}")
 
 
-def _by_status(error: Any, text: str, said: str | None) -> ModelError:
-    status, headers = error.status_code, error.response.headers
-    is_final = _word_of(error.body) in _SPENT_WORDS or headers.get("x-should-retry") == "false"
-    if (status in _TRANSIENT_STATUS or status >= 500) and not is_final:
+def _by_status(error: Any, status: int, text: str, said: str | None) -> ModelError:
+    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+    is_final = (
+        _word_of(getattr(error, "body", None)) in _SPENT_WORDS or headers.get("x-should-retry") == "false"
+    )
+    if is_transient(status) and not is_final:
         return TransientModelError(text, retry_after_ms=_after(headers), status=status, service_text=said)
     return ModelError(text, status=status, service_text=said)
 
