@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .runtime.models.fallback import Fallback as Fallback
     from .runtime.models.langchain import LangChainModel as LangChainModel
     from .runtime.models.providers import model_of as model_of
-    from .runtime.models.pydantic_ai import PydanticAiModel as PydanticAiModel
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
     from .runtime.models.types import Piece as Piece
@@ -55,7 +54,6 @@ _PLACES = {
     "Fallback": "runtime.models.fallback",
     "model_of": "runtime.models.providers",
     "LangChainModel": "runtime.models.langchain",
-    "PydanticAiModel": "runtime.models.pydantic_ai",
     "from_langchain": "runtime.tools.langchain",
     **dict.fromkeys(("LLMInput", "LLMOutput", "Piece", "ToolCall"), "runtime.models.types"),
     "Policy": "runtime.policy.policy",

@@ -187,7 +187,8 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
         'look {"path":"book/a.txt"}  allow', 'look {"path":"out/a.txt"}  deny by sandbox_path: mount "out"',
         "4.c0/ below", "HTTP 400 no such model", "/undo ",
         "> and out?\n\n## Answer\n\n> fin",
-        "mail  external  Send a mail.", "openai:gpt  {", "used so far: 9 steps", "there is no /nope", "no policy for a plan",
+        "mail  external  Send a mail.", "openai:gpt  {", "used so far: 9 steps", "there is no /nope",
+        "no policy for a plan",
     ):  # fmt: skip
         assert line in text, line
     assert b"\x1b]" not in terminal.raw and b"\x07" not in terminal.raw and b"\x1b[2J" not in terminal.raw

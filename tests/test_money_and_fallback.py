@@ -209,20 +209,3 @@ def test_a_model_without_a_price_is_refused(tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr().err
     assert "policy/free.yaml:1:" in said and "stub:script" in said and len(said.splitlines()) == 1
     assert not [path for path in (root / "runs").rglob("*") if path.is_file()]
-
-
-def test_known_prices_are_a_section_of_a_policy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert exit_code("policy", "prices", "openai:gpt-5-mini", "anthropic:claude-sonnet-4-5") == 0
-    path = tmp_path / "policy.yaml"
-    path.write_text("schema: policy/v1\n" + capsys.readouterr().out)
-    prices = Policy.load(path).prices
-    assert set(prices) == {"openai:gpt-5-mini", "anthropic:claude-sonnet-4-5"}
-    assert all(0 < price.cached < price.input < price.output for price in prices.values())
-    for name in ("openai:nobody", "perplexity:sonar", "azure:mai-ds-r1:free", "nobody"):
-        assert exit_code("policy", "prices", name) == 2
-        assert name in capsys.readouterr().err
-    monkeypatch.setitem(__import__("sys").modules, "genai_prices", None)
-    assert exit_code("policy", "prices", "openai:gpt-5-mini") == 2
-    assert "tachograph[live]" in capsys.readouterr().err

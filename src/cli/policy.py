@@ -77,15 +77,6 @@ def policy_schema_command() -> None:
     click.echo(json.dumps(policy_schema(), indent=2))
 
 
-@policy.command("prices")
-@click.argument("models", nargs=-1, required=True, metavar="PROVIDER:MODEL...")
-def policy_prices(models: tuple[str, ...]) -> None:
-    """Print the section `prices` for models, in US dollars for a million tokens, from the package genai-prices."""
-    from ..runtime.models.known_prices import known_price
-
-    click.echo(as_yaml({"prices": {model: known_price(model) for model in models}}), nl=False)
-
-
 @policy.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 def policy_check(files: tuple[Path, ...]) -> None:
