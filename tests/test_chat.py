@@ -181,7 +181,7 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     terminal.type("//slash\r", "turn 4: 1 step")
     for command in ("/help", "/history", "/tools", "/model", "/nope", "/plan", "/export", "/export x.md"):
         terminal.type(f"{command}\r", f"> {command}\n")
-    terminal.type("/export x.md\r", "x.md: is there already")
+    terminal.type("/export x.md\r", "File exists")
     log, text = quits(terminal, project, 4), terminal.text
     for line in (
         'look {"path":"book/a.txt"}  allow', 'look {"path":"out/a.txt"}  deny by sandbox_path: mount "out"',

@@ -53,7 +53,6 @@ FILES = [
     ("profiles/odd.yaml", "schema: profile/v1\n", "bad", "profiles", "profiles/odd.yaml:1:"),
     ("tools/other.py", "import nothing_of_this_name\n", "bad", "tools", "tools/other.py"),
     ("tasks/s/call.yaml", "{}\n", "bad", "tasks", "tasks/s/call.yaml:1:"),
-    ("runs/s/call/run_report.md", "a line\r\n", "bad", "line ends", "runs/s/call/run_report.md"),
     ("tachograph/__init__.py", "", "bad", "package", "pip install -e"),
     ("runs/s/call.partial/state.jsonl", "", "warn", "open runs", "tachograph resume s/call"),
     (".tachograph/rejected/s-call/run_report.md", "", "warn", "rejected runs", ".tachograph/rejected/s-call"),
@@ -71,21 +70,6 @@ def test_what_is_wrong_is_named_with_a_remedy(
     found = findings(capsys, int(status == "bad"))
     assert (status, what) in [(it["status"], it["what"]) for it in found]
     assert any(word in it["words"] for it in found if it["what"] == what), found
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("* text=auto\n* -text\n*.png binary\n", 0),
-        ("*.jsonl -text\n", 1),
-        ("# * -text\n", 1),
-        ("* -text\n*.md text eol=crlf\n*.sh eol=lf\n", 2),
-    ],
-)
-def test_attributes_of_git(project: Path, capsys: pytest.CaptureFixture[str], text: str, number: int) -> None:
-    (project.parent / ".git").mkdir()  # the project is a folder of the checkout
-    (project.parent / ".gitattributes").write_text(text)
-    assert [it["what"] for it in findings(capsys, 0)] == ["git"] * number
 
 
 def test_packages_are_held_against_their_ranges(
@@ -125,7 +109,5 @@ def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str])
 
 def test_bytes_that_are_no_text_are_a_finding(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "runs/LIST").write_bytes(b"\xff\n")
-    (project / ".git").mkdir()
-    (project / ".gitattributes").write_bytes(b"\xff text\n")
-    assert {it["what"] for it in findings(capsys, 0)} >= {"git", "list of runs"}
+    assert "list of runs" in {it["what"] for it in findings(capsys, 0)}
     assert exit_code("check") == 1

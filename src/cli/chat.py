@@ -19,11 +19,12 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from ..evidence.folder import partial_of
+from ..evidence.live_tasks import LiveRun
 from ..evidence.project import Project
 from ..evidence.record_files import lines_in
 from ..evidence.report import turns_in
 from ..evidence.sessions import Conversation
-from ..fail.errors import InputError, system_reason
+from ..fail.errors import InputError
 from ..runtime.agent import run_in_new_loop
 from ..runtime.driver import Word
 from ..runtime.effects import AskPerson
@@ -31,9 +32,10 @@ from ..runtime.log import events as log
 from ..runtime.models.types import Piece, clean_text
 from ..runtime.run import RunMade
 from ..runtime.world.people import Answer
+from ..runtime.world.real import Real
 from .chat_lines import Lines, harmless, question_of, used_in
 from .common import FAILED, INTERRUPTED, OK, count, say
-from .live import conversation, task_for_chat
+from .live import new_run, open_run, task_for_chat
 
 _COMMANDS: Final = {
     "/help": "what can be typed here",
@@ -81,12 +83,18 @@ def talk(
     if past and (llm or options):
         raise task.error("", "goes on with the model that it has", "leave out --llm and --llm-option")
 
-    def opened(chat: Chat) -> Conversation[RunMade]:
-        told = chat.approve, chat.listen, chat.on_piece
-        return conversation(task, folder, llm, base_url, options, *told, settled)
+    def begin(partial: Path | None, started: Callable[[Real], None]) -> LiveRun:
+        def began(world: Real) -> None:
+            world.on_piece = chat.on_piece
+            started(world)
 
-    chat = Chat(task.folder, past, opened)
-    code, made = run_in_new_loop(chat.talk())
+        if partial is None:
+            return new_run(task, llm, base_url, options, chat.approve, started=began)
+        return open_run(task, partial, base_url, chat.approve, started=began)
+
+    chat = Chat(task.folder, past)
+    conversation = Conversation(begin, lambda made: made, folder, chat.listen, settled)
+    code, made = run_in_new_loop(chat.talk(conversation))
     if not chat.was_said:  # nothing is left of it
         shutil.rmtree(partial_of(folder), ignore_errors=True)
         if is_new:
@@ -110,12 +118,11 @@ class Chat:
     Args:
         name: Its name.
         past: The lines of its log so far.
-        opened: Returns the conversation, given this.
     """
 
-    def __init__(
-        self, name: str, past: Iterable[log.Event], opened: Callable[[Chat], Conversation[RunMade]]
-    ) -> None:
+    _talk: Conversation[RunMade]
+
+    def __init__(self, name: str, past: Iterable[log.Event]) -> None:
         self._name, self._lines = name, Lines()
         for event in past:
             list(self._lines.note(event))
@@ -134,7 +141,6 @@ class Chat:
             complete_while_typing=False,
         )
         self._buffer = self._session.default_buffer
-        self._talk = opened(self)
 
     @property
     def was_said(self) -> bool:
@@ -151,9 +157,9 @@ class Chat:
             (it for it in reversed(self._lines.events) if isinstance(it, kind) and "/" not in it.at), None
         )
 
-    async def talk(self) -> tuple[int, RunMade | None]:
+    async def talk(self, conversation: Conversation[RunMade]) -> tuple[int, RunMade | None]:
         """Talk until somebody leaves or the run ends. Returns the exit code, and what the run came to if it ended."""
-        async with self._talk:
+        async with conversation as self._talk:
             head, turn = self._head(), self._last(log.TurnEnded)
             model = f"{head.model.provider}:{head.model.name}"
             click.echo(harmless(f"{self._name}: {model} under {head.policy.file}"))
@@ -168,10 +174,11 @@ class Chat:
                     if self._works:
                         await self._talk.interrupt()
                     await self._talk.close()
+                    await ended
                 typing.cancel()
                 await asyncio.gather(typing, return_exceptions=True)
-            if self._talk.is_over:
-                made = await ended
+            if ended.done():
+                made = ended.result()
                 return OK if made.ended.ending == "final_answer" else FAILED, made
             ended.cancel()
             return typing.result(), None
@@ -237,7 +244,7 @@ class Chat:
             elif said.startswith("/") and not said.startswith("//"):
                 try:
                     self._tell(map(harmless, self._command(*said.partition(" ")[::2])))
-                except InputError as error:
+                except (InputError, OSError) as error:
                     self._tell([harmless(str(error), fg="red")])
             elif said:
                 said, works = said.removeprefix("/") if said.startswith("//") else said, self._works
@@ -282,7 +289,10 @@ class Chat:
                 models = " then ".join(f"{it.provider}:{it.name}" for it in named)
                 return [f"{models}  {log.encode(head.options).decode()}", f"used so far: {used_in(events)}"]
             case "/export":
-                return [self._export(Path(rest or f"{self._name.rpartition('/')[2]}.md"))]
+                file = Path(rest or f"{self._name.rpartition('/')[2]}.md")
+                with file.open("x", encoding="utf-8") as out:  # never over another file
+                    out.write("\n".join([f"# Conversation {self._name}", "", *turns_in(events)]))
+                return [f"{file}: written"]
             case "/plan":
                 self._talk.plan()
                 return ["the agent makes a plan before it does anything else"]
@@ -293,13 +303,3 @@ class Chat:
                 self._talk.undo()
                 return []  # the log tells it
         return [f"there is no {command}; /help says what there is"]
-
-    def _export(self, file: Path) -> str:
-        """Write the turns so far into a file that is not there yet, and return what to say."""
-        try:
-            with file.open("x", encoding="utf-8") as out:
-                out.write("\n".join([f"# Conversation {self._name}", "", *turns_in(self._lines.events)]))
-        except OSError as error:
-            reason = "is there already" if isinstance(error, FileExistsError) else system_reason(error)
-            return f"{file}: {reason}; name another file"
-        return f"{file}: written"

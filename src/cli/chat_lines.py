@@ -88,13 +88,7 @@ class Lines:
                 yield "red", f"{about}{words(event)}"
             case log.Received() if theirs := [it for it in event.messages if it.sender != USER]:
                 yield "dim", words(structs.replace(event, messages=theirs))
-            case (
-                log.Compacted()
-                | log.Settled()
-                | log.HandedOver()
-                | log.AgentEnded()
-                | log.StopAsked(scope="")
-            ):
+            case log.Compacted() | log.Settled() | log.HandedOver() | log.AgentEnded() | log.StopAsked():
                 yield "dim", words(event)
             case log.TurnEnded() if not place_of(event.at):
                 mode = f" ({event.mode})" if event.mode else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -15,23 +15,20 @@ from ..evidence.live_tasks import LiveRun
 from ..evidence.project import Project
 from ..evidence.record import record, resume
 from ..evidence.record_files import head_in
-from ..evidence.sessions import Conversation
 from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task, load_task
 from ..fail.errors import InputError, TaskError
-from ..runtime.driver import Word
 from ..runtime.formats.documents import TypedDocument, parse_document
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
-from ..runtime.log.values import ModelChoice
+from ..runtime.log.values import ModelName
 from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
 from ..runtime.models.providers.model import ProviderModel
-from ..runtime.models.types import Model, Piece
+from ..runtime.models.types import Model
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve
-from ..runtime.world.real import Real
 from .approval import approve_at_terminal
 from .common import as_yaml, say
 
@@ -69,50 +66,10 @@ def record_live(
     if task.is_session:
         raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
     people = approve_at_terminal if approve else None
-    return record(_new_run(task, llm, base_url, options, people), folder, _tell)
+    return record(new_run(task, llm, base_url, options, people), folder, _tell)
 
 
-def conversation(
-    task: Task,
-    folder: Path,
-    llm: str | None,
-    base_url: str | None,
-    options: Iterable[str],
-    approve: Approve,
-    listen: Callable[[Event], None],
-    on_piece: Callable[[Piece], None],
-    settled: Mapping[str, Word],
-) -> Conversation[RunMade]:
-    """Return the conversation of a task with a live model, which goes on if it was left.
-
-    Args:
-        task: The task.
-        folder: Where the record goes.
-        llm: As of `record_live`.
-        base_url: Likewise.
-        options: Likewise.
-        approve: Asks a person about a call.
-        listen: Is told of each line of the run.
-        on_piece: Is told of pieces of text as they come from the model.
-        settled: A person's word on each effect in doubt, by its address.
-
-    Raises:
-        InputError: The model cannot be had, or the task is not for it.
-    """
-
-    def begin(partial: Path | None, started: Callable[[Real], None]) -> LiveRun:
-        def began(world: Real) -> None:
-            world.on_piece = on_piece
-            started(world)
-
-        if partial is None:
-            return _new_run(task, llm, base_url, options, approve, started=began)
-        return _open_run(task, partial, base_url, approve, started=began)
-
-    return Conversation(begin, lambda made: made, folder, listen, settled)
-
-
-def _new_run(
+def new_run(
     task: Task,
     llm: str | None,
     base_url: str | None,
@@ -120,6 +77,7 @@ def _new_run(
     approve: Approve | None,
     **rest: Any,
 ) -> LiveRun:
+    """Return a new run of a task, whose file is written if it is not there; `rest` as of LiveRun. Raises InputError."""
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     name = llm or task.spec.llm.live[0]
@@ -194,21 +152,21 @@ def resume_live(
     people = approve_at_terminal if approve else None
     if task.is_session:
         raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
-    return resume(_open_run(task, partial_of(folder), base_url, people), folder, settled, _tell)
+    return resume(open_run(task, partial_of(folder), base_url, people), folder, settled, _tell)
 
 
-def _open_run(
+def open_run(
     task: Task, partial: Path, base_url: str | None, approve: Approve | None, **rest: Any
 ) -> LiveRun:
+    """Return the open run of a task that a folder holds; `rest` as of LiveRun. Raises InputError."""
     head = head_in(partial)
-    choices = [ModelChoice(head.model, head.options), *head.fallbacks]
-    models = [
-        model_of(
-            f"{it.name.provider}:{it.name.name}", base_url=None if number else base_url, options=it.options
-        )
-        for number, it in enumerate(choices)
-    ]
+    models = [model_of(_name_of(head.model), base_url=base_url, options=head.options)]
+    models += [model_of(_name_of(it.name), options=it.options) for it in head.fallbacks]
     return LiveRun.of(task, partial, models, _own_models(task), approve, **rest)
+
+
+def _name_of(model: ModelName) -> str:
+    return f"{model.provider}:{model.name}"
 
 
 def _own_models(task: Task) -> dict[str, Model]:

@@ -88,11 +88,9 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @commands.command()
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
-@click.option("--llm", metavar="PROVIDER:MODEL", help="The model of a task for live models.")
+@click.option("--llm", metavar="PROVIDER:MODEL", help="The live model.")
 @click.option("--base-url", metavar="URL", help="The address of its service.")
-@click.option(
-    "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
-)
+@click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 @click.option("--profile", metavar="NAME", help="Ask this profile; each TASK is a question then.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
@@ -317,11 +315,9 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 
 @commands.command()
 @click.argument("given", metavar="TASK|PROFILE")
-@click.option("--llm", metavar="PROVIDER:MODEL", help="The model, unless one is named there.")
+@click.option("--llm", metavar="PROVIDER:MODEL", help="The live model.")
 @click.option("--base-url", metavar="URL", help="The address of its service.")
-@click.option(
-    "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
-)
+@click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
 @click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
 def chat(

@@ -68,26 +68,17 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 @click.command()
 @click.argument("run")
 @click.option("--tree", "is_tree", is_flag=True, help="As a tree of steps, calls and attempts.")
-@click.option("--follow", "is_followed", is_flag=True, help="As it goes on, until it ends or Ctrl-C.")
-def show(run: str, is_tree: bool, is_followed: bool) -> None:
+def show(run: str, is_tree: bool) -> None:
     """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
     from ..evidence.folder import not_ended
-    from ..evidence.show import events_in, line_of, shown, shown_log
+    from ..evidence.show import events_in, shown, shown_log
 
-    if is_tree and is_followed:
-        raise click.UsageError("--follow prints lines as they come, and no tree; leave one of them out")
-    if Path(run).is_file() and not (is_tree or is_followed):
+    if Path(run).is_file() and not is_tree:
         for line in shown_log(Path(run)):
             say(line)
         return
     ((name, folder),) = records_at((run,), open_too=True)
     log = f"{name}/state.jsonl"
-    if is_followed:
-        from ..views.follow import follow
-
-        for event in follow(folder, log):
-            say(line_of(event))
-        return
     if is_tree:
         from ..views.outline import outline
         from ..views.tree import drawn

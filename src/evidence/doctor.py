@@ -17,7 +17,6 @@ from ..runtime.policy.policy import Policy
 from ..runtime.tools.loader import load_tools
 from .agent_file import read_profile
 from .project import Project
-from .record_files import NAMES
 
 _NAME: Final = __name__.partition(".")[0]
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
@@ -30,9 +29,6 @@ _EXTRAS: Final = {
     "views": "packages for views",
 }
 _MOST: Final = 5  # findings of one kind that are not ok
-# what keeps git from changing line ends, and what lets it: a record holds digests of bytes
-_KEEPS: Final = re.compile(r"(?m)^\*\s(?:.*\s)?(?:-text|binary)\b")
-_CONVERTS: Final = re.compile(r"(?m)^[^#\s]\S*\s(?:.*\s)?(?:text|eol)\b.*$")
 
 
 class Finding(NamedTuple):
@@ -59,7 +55,7 @@ def examine(start: Path) -> list[Finding]:
     own = project.root / _NAME
     if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
         found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
-    looks = (_sources, _line_ends, _runs)
+    looks = (_sources, _runs)
     return [
         *found,
         Finding("ok", "project", str(project.root)),
@@ -146,26 +142,6 @@ def _all(what: str, words: str, wrong: list[str], status: Literal["warn", "bad"]
         yield Finding(status, what, line)
     if wrong[_MOST:]:
         yield Finding(status, what, f"and {len(wrong) - _MOST} more")
-
-
-def _line_ends(project: Project) -> Iterator[Finding]:
-    folders = [project.root, *project.root.parents]
-    checkout = next((n for n, folder in enumerate(folders) if (folder / ".git").exists()), None)
-    if checkout is not None:
-        texts = [line for folder in folders[checkout::-1] for line in _lines(folder / ".gitattributes")]
-        kept = max((n for n, line in enumerate(texts, 1) if _KEEPS.search(line)), default=0)
-        wrong = [
-            f"{line.strip()!r} in .gitattributes lets git change line ends; remove it, or end with `* -text`"
-            for line in texts[kept:]
-            if _CONVERTS.search(line)
-        ]
-        if not kept:
-            wrong = ["git may change line ends, and so recorded bytes; put `* -text` into .gitattributes"]
-        yield from _all("git", "keeps line ends", wrong, "warn")
-    files = [project.folder(name) / file for name in project.run_names() for file in NAMES]
-    changed = [file for file in files if file.is_file() and b"\r" in file.read_bytes()]
-    wrong = [f"{it.relative_to(project.root)}: was converted; restore it from git" for it in changed]
-    yield from _all("line ends", "are as written", wrong, "bad")
 
 
 def _runs(project: Project) -> Iterator[Finding]:

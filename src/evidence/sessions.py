@@ -186,11 +186,6 @@ class Conversation(Generic[Made]):
             self._enter(log.Closed(at=""))
         return await self.ended()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended."""
-        return self._run is not None and self._run.done()
-
     async def ended(self) -> Made:
         """Return what the run came to once it has ended, by `close` or by itself, and its record is in place."""
         assert self._run is not None

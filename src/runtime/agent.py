@@ -43,7 +43,7 @@ class Agent:
     """An agent. Its runs are independent of each other.
 
     Args:
-        llm: The model: `anthropic:MODEL`, `openai:MODEL` or `ollama:MODEL` (`model_of` takes options), or any callable
+        llm: The model: `anthropic:MODEL` or `openai:MODEL` (`model_of` takes options), or any callable
             of an LLMInput that returns an LLMOutput, a coroutine function too; a chat model of LangChain; or a Fallback
             of several.
         tools: The tools; a name stands for `tools/NAME.py` of the project, and `mcp(...)` for those of a server.

@@ -45,11 +45,6 @@ def left(deadline: int) -> float:
     raise TimeoutError("the time is up")
 
 
-def pause(seconds: float) -> None:
-    """Wait."""
-    time.sleep(seconds)
-
-
 def random_key() -> bytes:
     """Return 32 bytes that nobody can guess."""
     return os.urandom(32)

@@ -15,7 +15,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for names, value in (
         ("ANTHROPIC_API_KEY OPENAI_API_KEY", SECRET),
         ("HTTP_PROXY http_proxy ALL_PROXY all_proxy", "http://127.0.0.1:9"),
-        ("ANTHROPIC_BASE_URL OPENAI_BASE_URL OLLAMA_HOST OLLAMA_API_KEY NO_PROXY no_proxy", ""),
+        ("ANTHROPIC_BASE_URL OPENAI_BASE_URL NO_PROXY no_proxy", ""),
     ):
         for name in names.split():
             monkeypatch.setenv(name, value)

@@ -32,7 +32,6 @@ HOME = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
         ("openai:gpt", {"base_url": "http://x/v1?k=1"}, {}, "https://HOST"),
         ("openai:gpt", {"base_url": "http://x:y"}, {}, "https://HOST"),
         ("openai:gpt", {}, {"OPENAI_BASE_URL": "x"}, "OPENAI_BASE_URL"),
-        ("ollama:m", {}, {"OLLAMA_HOST": "a b"}, "OLLAMA_HOST"),
         ("openai:gpt", {"options": {"temprature": 0}}, {}, "temperature"),
         ("openai:gpt", {"options": {"stream": False}}, {}, "stream"),
         ("anthropic:claude", {"options": {"zzz": 0}}, {}, "extra_body"),
@@ -55,7 +54,7 @@ def test_what_is_refused_when_a_model_is_made(
     assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["anthropic:claude", "openai:gpt", "ollama:m"])
+@pytest.mark.parametrize("name", ["anthropic:claude", "openai:gpt"])
 def test_an_sdk_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for package in ("anthropic", "openai"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -75,25 +74,6 @@ def test_what_a_record_gets(language: Any) -> None:
     assert SECRET not in repr(made) and "example.test" in repr(made)
     with pytest.raises(TypeError):
         pickle.dumps(made)
-
-
-@pytest.mark.parametrize(
-    ("host", "shown"),
-    [("", "127.0.0.1:11434"), ("0.0.0.0", "0.0.0.0:11434"), ("box:1", "box:1"), ("https://box/", "box")],
-)
-def test_where_ollama_is(monkeypatch: pytest.MonkeyPatch, host: str, shown: str) -> None:
-    pytest.importorskip("openai", reason="the package openai is not installed")
-    monkeypatch.setenv("OLLAMA_HOST", host)
-    assert repr(model_of("ollama:m")).endswith(f" {shown}>")
-
-
-def test_ollama_gets_no_key(serve: Any) -> None:
-    pytest.importorskip("openai", reason="the package openai is not installed")
-    service = serve(answer(whole(O, O.said("hi"))))
-    made = model_of("ollama:m", base_url=service.url.removesuffix("v1"))
-    assert asyncio.run(made(asked("?"))).final_answer == "hi"
-    path, headers, _ = service.requests[0]
-    assert path == O.path and SECRET not in str(headers)
 
 
 def test_settings_of_a_request(serve: Any) -> None:

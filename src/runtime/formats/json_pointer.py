@@ -41,13 +41,6 @@ def get(data: Any, pointer: str) -> Any:
     return data
 
 
-def put(data: Any, pointer: str, value: Any) -> None:
-    """Replace the value at a pointer that is not "". Raises as `get` does."""
-    above, _, last = pointer.rpartition("/")
-    parent = get(data, above)
-    parent[_index(last) if isinstance(parent, list) else unescape_pointer(last)] = value
-
-
 def by_index(data: Any, pointer: str) -> str | None:
     """Return a pointer in which entries of lists that are named by their value have their index; None without one."""
     tokens: list[str | int] = []

@@ -88,14 +88,9 @@ class Board:
 
     def listed(self) -> list[dict[str, Any]]:
         """Return all of it, as agents read it."""
-        free = self.free()
-        return [
-            {"todo": name, "title": it.title, "after": [*it.after], "state": _state(it, name in free)}
-            for name, it in self._todos.items()
-        ]
-
-
-def _state(todo: _Todo, is_free: bool) -> str:
-    if todo.is_done or todo.by is not None:
-        return "done" if todo.is_done else "claimed"
-    return "free" if is_free else "waits"
+        states = dict.fromkeys(self._todos, "waits") | dict.fromkeys(self.free(), "free")
+        states |= {
+            name: "done" if it.is_done else "claimed" for name, it in self._todos.items() if it.by is not None
+        }
+        about = ((name, it.title, it.after, states[name]) for name, it in self._todos.items())
+        return [dict(zip(("todo", "title", "after", "state"), it, strict=True)) for it in about]

@@ -43,10 +43,9 @@ from ..policy.leaf import Result, Verdict
 from ..tools.agents import EXIT_PLAN
 from ..tools.contract import Tool
 from . import hooks
-from .agents import start_agent
 from .attempts import with_retries
 from .authority import Ruling
-from .outcomes import Told, ended_at_once, is_hidden, refused, returned, stopped
+from .outcomes import Told, ended_at_once, is_hidden, refused, returned, start_agent, stopped
 from .state import RunState
 
 

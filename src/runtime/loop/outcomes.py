@@ -1,23 +1,39 @@
-"""What came of a call: counted, decided once more where it has a result, and told to the model."""
+"""What comes of a call: counted, decided once more, told to the model; and agents that calls start.
+
+Such an agent lives in the place of an attempt, beside the agent that calls, or as a team mate of it.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ...fail.catalog import CallStopped, Classification, Denied, Happening, Rule, StopReason, Succeeded
+from ...fail.catalog import (
+    CallStopped,
+    Classification,
+    Denied,
+    Ending,
+    Happening,
+    Rule,
+    StopReason,
+    Succeeded,
+)
 from ...fail.catalog import Stopped as WasStopped
 from ..formats.strict_json import canonical, digest
 from ..log import events as log
-from ..log.values import Call
+from ..log.values import Call, Message
 from ..models.failure_messages import denied_call, stopped_call
 from ..policy.leaf import Result
 from . import hooks
-from .state import RunState
+from .authority import Authority
+from .state import RunSpec, RunState
 
 # rules about the run and not the call: a call that they denied may be proposed again
 _ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "agents", "gate_error")
+# what stays as it is where an agent hands over to another one
+_OF_ALL = ("run_id", "seed", "redactor", "question", "history", "deadline_s", "is_session", "forked")
 
 
 class Told(Struct, frozen=True):
@@ -81,3 +97,81 @@ async def returned(
     if isinstance(told, log.Stopped):
         return stopped(run, told)
     return refused(run, call, run.note_ruling(at, told), executed=True)
+
+
+async def start_agent(run: RunState, key: str, call: Call) -> Told:
+    """Let the agent live that a call starts; what it came to is the result of the call, unless it is handed over to."""
+    tool, place = run.gate.tools[call.name], f"{run.at(key)}/"
+    assert tool.agent is not None
+    assert call.arguments is not None
+    if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
+        return stopped(run, log.Stopped(at=place, why=why))
+    spec: RunSpec = run.spec.each(tool.agent.start(run.place if tool.hands_over else place, call.arguments))
+    redactor = run.spec.redactor
+    text = redactor.text(spec.instructions)
+    kept = _OF_ALL if tool.hands_over else ("run_id", "seed", "redactor")
+    spec = structs.replace(spec, **{name: getattr(run.spec, name) for name in kept}, instructions=text)
+    # hooks guard what a call answers, and so have to see it before the model does
+    in_background = not hooks.has(run, "after_call") and (tool.stays or call.arguments.get("background"))
+    if tool.hands_over:
+        told = {"state": "handed over"}
+        run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
+        run.hand_over(key, spec)
+        return Told(run.classify(Succeeded(recovered=False)), told)
+    child = run.mate(tool.name) if tool.stays else None
+    if child is not None:
+        run.driver.post(child.place, Message(run.name, call.arguments["task"]))
+    else:
+        stays = tool.stays and in_background
+        spec = structs.replace(spec, is_session=stays)
+        child = RunState(spec, run.driver, run.live, place, run, tool.name if stays else "")
+        run.note(log.AgentStarted(at=f"{place}0", **child.spec.head()))
+        if in_background:
+            run.authority.may_ask(1)
+            run.authority.background += 1
+            child.on_turn = partial(_tell, run, child, tool.name, run.authority)
+            run.children[place] = child
+            child.branch = run.driver.spawn(_in_background(run, child, run.authority))
+    if in_background:
+        return await ended_at_once(run, key, call, {"agent": child.name, "state": "at work"})
+    run.wait_for([key])
+    ended = await _ended(child)
+    run.wait_no_more([key])
+    if (why := run.stopped) is not None:
+        return Told(run.classify(WasStopped(StopReason(why))), stopped_call())
+    return await counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
+
+
+async def _ended(child: RunState) -> log.AgentEnded:
+    """Let an agent live to its end, and return its last line."""
+    found, answer = await child.live(child)
+    child.driver.end_agent(child.place)
+    child.board.release(child.place)
+    ended = log.AgentEnded(
+        at=f"{child.place}end", ending=str(found.ending), answer=answer, mode=found.mode or ""
+    )
+    child.note(ended)
+    return ended
+
+
+async def _in_background(run: RunState, child: RunState, authority: Authority) -> None:
+    """Let an agent live beside the one that started it."""
+    ended = await _ended(child)
+    authority.may_ask(-1)  # as the agent was that started it, which may have handed over
+    run.authority.background -= 1
+    del run.children[child.place]
+    if not child.is_mate or ended.ending != Ending.FINAL_ANSWER:  # a team mate has told its answers
+        child.on_turn(ended)
+
+
+def _tell(run: RunState, child: RunState, name: str, authority: Authority, ended: log.Ended) -> None:
+    """Tell an agent what one in the background has come to."""
+    who = "This" if isinstance(ended, log.TurnEnded) else "I"
+    text = ended.answer if ended.answer is not None else f"{who} ended without an answer: {ended.ending}"
+    ruling = authority.ask(Result(size := len(text.encode())), name)
+    number = child.count_hook("answers")
+    if ruling.verdict.decision != "allow":
+        run.note_ruling(f"{child.place[:-1]}.e.d{number + 2}", ruling)
+        text, size = f"My answer was left out: {ruling.verdict.reason}", 0
+    run.authority.add("result_bytes", size)
+    run.driver.post(run.place, Message(child.name, text, is_answer=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ..log.values import Message
 from ..tools.agents import EXIT_PLAN, not_run
@@ -12,10 +12,11 @@ from ..tools.contract import Tool
 from .state import RunState
 
 _TEXT: Final = {"type": "string"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_FLAG: Final = {"type": "boolean"}
+_TYPES: Final = {"after?": {"type": "array", "items": _TEXT}}
 _WHICH: Final = "The agent: what the call that started it returned as `agent`."
 _TODO: Final = "The name of what is to be done."
+_BEFORE: Final = "The names of what has to be done before; also of what comes later."
+_Answer = Callable[[RunState, dict[str, Any]], dict[str, Any]]
 
 
 def _send_message(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -68,96 +69,60 @@ def _list_todos(run: RunState, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"todos": run.board.listed()}
 
 
-class _Said(NamedTuple):
-    """What a model reads of one of the tools, and what answers."""
-
-    description: str
-    takes: dict[str, Any]
-    gives: dict[str, Any]
-    answer: Callable[[RunState, dict[str, Any]], dict[str, Any]]
-    optional: tuple[str, ...] = ()
-
-
-_SAID: Final = {
-    "send_message": _Said(
+# what a model reads of each tool, its arguments, of which those with ? may be left out, and what answers
+_SAID: Final[dict[str, tuple[str, dict[str, str], _Answer]]] = {
+    "send_message": (
         "Send a message to another agent at work. It reads the message at its next step.",
         {"to": f"{_WHICH} Or `parent` for the agent that started this one.", "text": "What to say."},
-        {"sent": _FLAG},
         _send_message,
     ),
-    "list_agents": _Said(
-        "List the agents below this one that are at work.",
-        {},
-        {"agents": _TEXTS, "resting": _TEXTS},
-        _list_agents,
-        ("resting",),
-    ),
-    "stop_agent": _Said(
+    "list_agents": ("List the agents below this one that are at work.", {}, _list_agents),
+    "stop_agent": (
         "Stop an agent below this one, and all agents that it started.",
         {"agent": _WHICH},
-        {"stopped": _FLAG},
         _stop_agent,
     ),
-    EXIT_PLAN: _Said(
+    EXIT_PLAN: (
         "Show a person your plan. Until somebody has allowed one you can only look around; then carry it out.",
         {"plan": "What you are going to do, step by step."},
-        {"planning": _FLAG},
         _exit_plan,
     ),
-    "create_todo": _Said(
+    "create_todo": (
         "Put something to do on the board that all agents of the run share.",
-        {
-            "todo": "A short name for it.",
-            "title": "What is to be done.",
-            "after": {
-                **_TEXTS,
-                "description": "The names of what has to be done before; also of what comes later.",
-            },
-        },
-        {"created": _FLAG, "why": _TEXT},
+        {"todo": "A short name for it.", "title": "What is to be done.", "after?": _BEFORE},
         _create_todo,
-        ("after", "why"),
     ),
-    "claim_todo": _Said(
+    "claim_todo": (
         "Take something from the board to do it yourself. What waits for something else cannot be claimed yet.",
-        {"todo": f"{_TODO} Without it, the first that is free."},
-        {"claimed": _FLAG, "todo": _TEXT, "why": _TEXT},
+        {"todo?": f"{_TODO} Without it, the first that is free."},
         _claim_todo,
-        ("todo", "why"),
     ),
-    "complete_todo": _Said(
+    "complete_todo": (
         "Say that you have done what you claimed. What waited for it alone becomes free.",
         {"todo": _TODO},
-        {"completed": _FLAG, "free": _TEXTS, "why": _TEXT},
         _complete_todo,
-        ("free", "why"),
     ),
-    "list_todos": _Said(
+    "list_todos": (
         "List what stands on the board: free, claimed, done, or waiting for something else.",
         {},
-        {"todos": {"type": "array", "items": {"type": "object"}}},
         _list_todos,
     ),
 }
+_GIVES: Final = "sent agents resting stopped planning created claimed completed free todo todos why".split()
 
 
 @lru_cache
 def team_tool(name: str) -> Tool:
     """Return one of the tools, given one of TEAM_NAMES."""
-    said = _SAID[name]
-    about = {
-        key: {**_TEXT, "description": it} if isinstance(it, str) else it for key, it in said.takes.items()
-    }
-    takes, gives = (
-        {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": properties,
-            "required": [key for key in properties if key not in said.optional],
-        }
-        for properties in (about, said.gives)
+    description, arguments, answer = _SAID[name]
+    closed = {"type": "object", "additionalProperties": False}
+    takes = {key.rstrip("?"): {**_TYPES.get(key, _TEXT), "description": it} for key, it in arguments.items()}
+    needed = [key for key in arguments if key[-1] != "?"]
+    given = (
+        {**closed, "properties": takes, "required": needed},
+        {**closed, "properties": {name: {} for name in _GIVES}},
     )
-    return Tool(name, said.description, takes, gives, "write", not_run, idempotent=True, answer=said.answer)
+    return Tool(name, description, *given, "write", not_run, idempotent=True, answer=answer)
 
 
 def _place_of(run: RunState, name: str) -> str:

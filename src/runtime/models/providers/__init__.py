@@ -15,7 +15,7 @@ from ...formats import strict_json
 from ...formats.strict_json import NotJson
 from ...log.values import ModelName
 from .anthropic import AnthropicService
-from .environment import Endpoint, ollama_url, variable
+from .environment import Endpoint, variable
 from .fields import JsonObject
 from .openai import OpenAIService
 
@@ -29,7 +29,6 @@ __all__ = ["PROVIDERS", "model_of"]
 PROVIDERS: Final = {
     "anthropic": ("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
     "openai": ("https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
-    "ollama": ("http://127.0.0.1:11434/v1", "OLLAMA_HOST", "OLLAMA_API_KEY"),
 }
 _FORM: Final = "write PROVIDER:MODEL, the provider one of " + ", ".join(PROVIDERS)
 _MODEL: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._:/@+-]{0,199}")
@@ -53,9 +52,9 @@ def model_of(
     The key comes from the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY. Only the provider's own address needs one.
 
     Args:
-        name: `anthropic:MODEL`, `openai:MODEL` or `ollama:MODEL`.
-        base_url: The address of the service, else the one in ANTHROPIC_BASE_URL, OPENAI_BASE_URL or OLLAMA_HOST, else
-            the provider's own. With `openai` it may be any service that speaks chat completions.
+        name: `anthropic:MODEL` or `openai:MODEL`.
+        base_url: The address of the service, else the one in ANTHROPIC_BASE_URL or OPENAI_BASE_URL, else the provider's
+            own. With `openai` it may be any service that speaks chat completions, such as Ollama.
         options: Settings for every request, called as the SDK calls them; `extra_body` holds what the SDK does not
             know. `max_tokens` is 8192 unless it is set.
         timeout_s: Seconds of silence after which a request has failed.
@@ -70,16 +69,14 @@ def model_of(
         raise InputError(f"{name[:80]!r} names no model", remedy=_FORM)
     home, address_variable, key_variable = PROVIDERS[provider]
     url = (variable(address_variable) if base_url is None else base_url) or home
-    if provider == "ollama":
-        url = ollama_url(url)
-    elif provider == "anthropic":
+    if provider == "anthropic":
         url = url.rstrip("/").removesuffix("/v1")  # the SDK writes it itself
     endpoint = Endpoint(url, address_variable if base_url is None else "the base URL", key_variable)
     kind = AnthropicService if provider == "anthropic" else OpenAIService
     is_renamed = endpoint.host.endswith(("api.openai.com", ".azure.com"))
     limit_name = "max_completion_tokens" if is_renamed else "max_tokens"
     service = kind(_sdk(kind.package, kind.least), limit_name)
-    if not endpoint.key and provider != "ollama" and endpoint.url == home:
+    if not endpoint.key and endpoint.url == home:
         raise InputError(f"{key_variable} is not set", remedy="set it, or give another address")
     known = inspect.signature(attrgetter(service.create)(service.sdk)).parameters
     settings = _settings(options or {}, set(known) - _OURS)

@@ -55,10 +55,3 @@ class Endpoint:
 def variable(name: str) -> str | None:
     """Return an environment variable, None if it is unset or empty."""
     return os.environ.get(name) or None
-
-
-def ollama_url(text: str) -> str:
-    """Return the URL that OLLAMA_HOST stands for: a bare host may have no port, and no path is needed."""
-    if "://" not in text:
-        text = f"http://{text}" if re.search(r":[0-9]+$", text) else f"http://{text}:11434"
-    return text.rstrip("/").removesuffix("/v1") + "/v1"

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and every service that speaks them, Ollama among them."""
+"""OpenAI's chat completions, and every service that speaks them."""
 
 from __future__ import annotations
 
