@@ -325,21 +325,18 @@ def main() -> int:
             made.setdefault((name, keeps), []).append(LIBRARIES[name][0](Script(), folder))
         for name, (_, parts) in LIBRARIES.items():
             # the first run imports what is imported late
-            bare, kept = (
-                1000 * median(it.seconds for it in made[name, keeps][1:]) for keeps in (False, True)
-            )
+            alone, filed = (median(it.seconds for it in made[name, keeps][1:]) for keeps in (False, True))
             sizes = [it.stat().st_size for it in Path(place, name, "0").rglob("*") if it.is_file()]
             (_, asked, searched, tokens), _, left, _ = made[name, True][0]
             print(f"{name}: {asked} model calls, {searched} tool calls, {tokens} tokens, ", end="")
-            print(f"{lines_of(parts)} lines, {bare:.0f} ms, {kept:.0f} ms with files", end="; ")
+            print(
+                f"{lines_of(parts)} lines, {1000 * alone:.0f} ms, {1000 * filed:.0f} ms with files", end="; "
+            )
             print(f"files: {len(sizes)}, {sum(sizes)} bytes, {left}")
         greedy = in_tachograph(Script(top=50), Path(place, "greedy"))
     print(f"Tachograph, a search beyond its bound: denied by {', '.join(greedy.denied)}; {greedy.left}")
-    if (
-        len(same := {it.same for runs in made.values() for it in runs}) > 1
-        or not greedy.denied
-        or greedy.left[:2] != "0 "
-    ):
+    same = {it.same for runs in made.values() for it in runs}
+    if len(same) > 1 or not greedy.denied or not greedy.left.startswith("0 "):
         print(f"MISSED comparison: {same}")
         return 1
     return 0
