@@ -133,9 +133,16 @@ $(VENV)/agentdojo/.installed: requirements.txt requirements-agentdojo.txt | $(PY
 	@$(VENV)/agentdojo/bin/pip --disable-pip-version-check install -qq -r requirements.txt -r requirements-agentdojo.txt
 	@touch $@
 
+$(VENV)/comparison/.installed: requirements.txt requirements-comparison.txt | $(PY)
+	@echo "tachograph: installing LangGraph and Strands Agents apart (once, 180 MB, needs a package index) ..."
+	@$(PY) -m venv $(VENV)/comparison
+	@$(VENV)/comparison/bin/pip --disable-pip-version-check install -qq -r requirements.txt -r requirements-comparison.txt
+	@touch $@
+
 .PHONY: release-check
-release-check: $(VENV)/agentdojo/.installed ## what has to hold for a release, and is too large for CI
+release-check: $(VENV)/agentdojo/.installed $(VENV)/comparison/.installed ## what has to hold for a release, and is too large for CI
 	@PYTHONPATH=. $(VENV)/agentdojo/bin/python -P dev/agentdojo.py
+	@PYTHONPATH=. $(VENV)/comparison/bin/python -P dev/comparison.py
 
 $(VENV)/receivers/.installed: requirements-receivers.txt | $(PY)
 	@echo "tachograph: installing what requirements-receivers.txt names (once, 1.3 GB) ..."

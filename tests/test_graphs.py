@@ -58,19 +58,19 @@ def is_fine(said: str) -> bool:
 @pytest.mark.parametrize(
     ("graph", "answer"),
     [
-        (sequence(FIND, WRITE), "[found x]"),
+        (sequence(FIND, WRITE), "[x\n\nWork so far: found x]"),
         (parallel(FIND, WRITE), "find: found x\n\nwrite: [x]"),
-        (parallel(FIND, sequence(WRITE, FIND)), "find: found x\n\ngraph: found [x]"),
+        (parallel(FIND, sequence(WRITE, FIND)), "find: found x\n\ngraph: found x\n\nWork so far: [x]"),
         (parallel(FIND, FAIL), "find: found x\n\nfail: no answer (failure_mode_terminal)"),
-        (sequence(parallel(FIND, WRITE), WRITE), "[find: found x\n\nwrite: [x]]"),
+        (sequence(parallel(FIND, WRITE), WRITE), "[x\n\nWork so far: find: found x\n\nwrite: [x]]"),
         (route(lambda task: "a" if task == "x" else "b", {"a": FIND, "b": WRITE}), "found x"),
         (route(lambda task: "", {"": WRITE}), "[x]"),
         (route(sequence(FIND), {"found x": WRITE, "": FIND}), "[x]"),
         (route(WRITE, {"": FIND}), "found x"),
-        (loop_until(WRITE, lambda work: work.count("[") > 1), "[x\n\nYour work so far: [x]]"),
+        (loop_until(WRITE, lambda work: work.count("[") > 1), "[x\n\nWork so far: [x]]"),
         (
             loop_until(WRITE, is_fine, reviewer=judge(2)),
-            "[x\n\nYour work so far: [x]\n\nWhat a reviewer says of it: no]",
+            "[x\n\nWork so far: [x]\n\nA reviewer says: no]",
         ),
     ],
 )

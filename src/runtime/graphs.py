@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..fail.errors import InputError, ToolError
 from .agent import Agent
@@ -24,6 +24,23 @@ Ended = dict[str, Any]
 Work = Generator[Any, Any, Ended]
 
 
+class Task(NamedTuple):
+    """What a node works on.
+
+    Attributes:
+        question: What the graph was asked.
+        so_far: What others have made of it.
+    """
+
+    question: str
+    so_far: str = ""
+
+    @property
+    def text(self) -> str:
+        """What an agent is told."""
+        return f"{self.question}\n\nWork so far: {self.so_far}" if self.so_far else self.question
+
+
 class Graph:
     """What works on a task by agents; made by `sequence`, `parallel`, `route` and `loop_until`.
 
@@ -32,28 +49,25 @@ class Graph:
         work: Works on a task.
 
     Attributes:
+        work: Works on a task.
         agents: The tools that start its agents, also those of graphs in it; none where nodes are names.
     """
 
-    def __init__(self, nodes: list[Node], work: Callable[[str], Work]) -> None:
+    def __init__(self, nodes: list[Node], work: Callable[[Task], Work]) -> None:
         for node in nodes:
             if not isinstance(node, str | Graph) and not _starts_agent(node):
                 what = f"{type(node).__name__} is no node of a graph"
                 raise InputError(what, remedy="give agent.as_tool(...), the name of an agent, or a graph")
         if not nodes:
             raise InputError("a graph has no node", remedy="give it one")
-        self._work = work
+        self.work = work
         agents = [node for node in nodes if isinstance(node, Tool)]
         agents += [tool for node in nodes if isinstance(node, Graph) for tool in node.agents]
         self.agents: list[Tool] = [*dict.fromkeys(agents)]
 
-    def __call__(self, task: str) -> Work:
-        """Work on a task; the function of a tool goes on with `yield from graph(task)`."""
-        return self._work(task)
-
     def run(self, arguments: dict[str, Any], io: Any = None) -> Work:
         """Work on the argument `task`: the `run` of a tool in `tools/NAME.py`."""
-        return (yield from self._work(arguments["task"]))
+        return (yield from self.work(Task(arguments["task"])))
 
     def as_tool(self, name: str, description: str) -> Tool:
         """Return a tool whose calls have the graph work on a task.
@@ -92,7 +106,7 @@ class _Starter:
 
     def __call__(self, asked: LLMInput) -> LLMOutput:
         last = asked.messages[-1]
-        usage = {"input_tokens": 0, "output_tokens": 0}
+        usage = {"input_tokens": 1, "output_tokens": 1}  # zeros are of services that count nothing
         if last["role"] == "user":
             return LLMOutput(tool_calls=[ToolCall(self._tool, {"task": last["content"]})], usage=usage)
         ended = json.loads(last["content"])
@@ -105,7 +119,7 @@ Node = str | Tool | Graph
 
 
 def sequence(*nodes: Node) -> Graph:
-    """Return a graph in which each node works on what the one before has answered; it ends with one that has not.
+    """Return a graph whose nodes work one after another, each with the answer before; it ends with one that has none.
 
     Args:
         *nodes: The nodes.
@@ -114,13 +128,13 @@ def sequence(*nodes: Node) -> Graph:
         InputError: One of them is none.
     """
 
-    def work(task: str) -> Work:
+    def work(task: Task) -> Work:
         ended: Ended = {}
         for node in nodes:
             ended = yield from _done(node, task)
             if ended["ending"] != FINAL:
                 break
-            task = ended["answer"]
+            task = Task(task.question, ended["answer"])
         return ended
 
     return Graph([*nodes], work)
@@ -138,7 +152,7 @@ def parallel(*nodes: Node) -> Graph:
         InputError: One of them is none.
     """
 
-    def work(task: str) -> Work:
+    def work(task: Task) -> Work:
         working = [_done(node, task) for node in nodes]
         ended: dict[int, Ended] = {}
         told: dict[int, Any] = dict.fromkeys(range(len(nodes)))
@@ -170,14 +184,14 @@ def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Gra
         InputError: One of them is no node.
     """
 
-    def work(task: str) -> Work:
+    def work(task: Task) -> Work:
         if isinstance(choose, Node):
             chosen = yield from _done(choose, task)
             if chosen["ending"] != FINAL:
                 return chosen
             key = chosen["answer"].strip()
         else:
-            key = choose(task)
+            key = choose(task.text)
         node = nodes.get(key, nodes.get(""))
         if node is None:
             return {"ending": "no_route", "answer": f"there is no way called {key[:80]!r}"}
@@ -207,39 +221,37 @@ def loop_until(
     if most < 1:
         raise InputError(f"a loop cannot go round {most} times", remedy="give `most` a number from 1")
 
-    def work(task: str) -> Work:
-        given, ended = task, {}
+    def work(task: Task) -> Work:
+        given, ended = task, Ended()
         for _ in range(most):
             ended = yield from _done(node, given)
             if ended["ending"] != FINAL:
                 return ended
             said = ended["answer"]
             if reviewer is not None:
-                review = yield from _done(reviewer, f"Task: {task}\n\nWork: {said}")
+                review = yield from _done(reviewer, Task(f"Task: {task.question}\n\nWork: {said}"))
                 if review["ending"] != FINAL:
                     return review
                 said = review["answer"]
             if is_done(said):
                 return ended
-            given = f"{task}\n\nYour work so far: {ended['answer']}"
-            given += "" if reviewer is None else f"\n\nWhat a reviewer says of it: {said}"
+            review_of = "" if reviewer is None else f"A reviewer says: {said}"
+            given = Task(task.question, "\n\n".join(filter(None, (task.so_far, ended["answer"], review_of))))
         return {**ended, "ending": "not_done"}
 
     return Graph([node, *([] if reviewer is None else [reviewer])], work)
 
 
-def _done(node: Node, task: str) -> Work:
+def _done(node: Node, task: Task) -> Work:
     if isinstance(node, Graph):
-        return (yield from node(task))
-    (ended,) = yield [(_name(node), task)]
+        return (yield from node.work(task))
+    (ended,) = yield [(_name(node), task.text)]
     return ended if "ending" in ended else {"ending": ended.get("error", "refused"), "answer": None}
 
 
 def _starts_agent(node: Any) -> bool:
-    takes_task = (
-        isinstance(node, Tool) and node.agent is not None and "task" in node.input_schema["properties"]
-    )
-    return takes_task and not node.stays
+    is_agent = isinstance(node, Tool) and node.agent is not None and not node.stays
+    return is_agent and "task" in node.input_schema["properties"]
 
 
 def _name(node: Node) -> str:

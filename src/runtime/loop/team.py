@@ -108,21 +108,19 @@ _SAID: Final[dict[str, tuple[str, dict[str, str], _Answer]]] = {
         _list_todos,
     ),
 }
-_GIVES: Final = "sent agents resting stopped planning created claimed completed free todo todos why".split()
+_GIVEN: Final = "sent agents resting stopped planning created claimed completed free todo todos why".split()
+_CLOSED: Final = {"type": "object", "additionalProperties": False}
+_GIVES: Final = {**_CLOSED, "properties": {name: {} for name in _GIVEN}}
 
 
 @lru_cache
 def team_tool(name: str) -> Tool:
     """Return one of the tools, given one of TEAM_NAMES."""
     description, arguments, answer = _SAID[name]
-    closed = {"type": "object", "additionalProperties": False}
     takes = {key.rstrip("?"): {**_TYPES.get(key, _TEXT), "description": it} for key, it in arguments.items()}
     needed = [key for key in arguments if key[-1] != "?"]
-    given = (
-        {**closed, "properties": takes, "required": needed},
-        {**closed, "properties": {name: {} for name in _GIVES}},
-    )
-    return Tool(name, description, *given, "write", not_run, idempotent=True, answer=answer)
+    given = {**_CLOSED, "properties": takes, "required": needed}
+    return Tool(name, description, given, _GIVES, "write", not_run, idempotent=True, answer=answer)
 
 
 def _place_of(run: RunState, name: str) -> str:
