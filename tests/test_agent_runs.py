@@ -363,7 +363,7 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     source = (
         (project / "tools/echo.py")
         .read_text()
-        .replace("    return {", "    raise ValueError('why')\n    return {", 1)
+        .replace("    return {", "    raise ValueError('why\\x1b[2J')\n    return {", 1)
     )
     (tmp_path / "tools/echo.py").write_text(source)
 
@@ -372,6 +372,6 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
 
     made = Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
     line = source.partition("    raise")[0].count("\n") + 1
-    assert f"tools/echo.py:{line}: ValueError: why" in caplog.text
+    assert f"tools/echo.py:{line}: ValueError: why\\u{{1b}}[2J\n" in caplog.text
     assert made.ending == "failure_mode_terminal"
     assert "why" not in repr(made.events)

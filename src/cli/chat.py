@@ -108,7 +108,7 @@ def talk(
     else:
         project.write_list()
         ending = "" if code == OK else f"{', '.join(filter(None, (made.ended.ending, made.ended.mode)))}, "
-        say(f"{task.folder}: {ending}{count(len(chat.ends), 'turn')}, recorded in runs/{task.folder}")
+        say(f"{task.folder}: {ending}{count(len(chat.lines.ends()), 'turn')}, recorded in runs/{task.folder}")
     return code
 
 
@@ -118,14 +118,17 @@ class Chat:
     Args:
         name: Its name.
         past: The lines of its log so far.
+
+    Attributes:
+        lines: What is shown of it.
     """
 
     _talk: Conversation[RunMade]
 
     def __init__(self, name: str, past: Iterable[log.Event]) -> None:
-        self._name, self._lines = name, Lines()
+        self._name, self.lines = name, Lines()
         for event in past:
-            list(self._lines.note(event))
+            list(self.lines.note(event))
         self._works = self.was_said and not isinstance(self._last(log.Arrived | log.TurnEnded), log.TurnEnded)
         self._answer: asyncio.Future[Answer] | None = None  # of a person who is asked
         self._label, self._was_interrupt = _SAY, False  # whether Ctrl-C came last
@@ -133,7 +136,7 @@ class Chat:
         self._jobs: set[asyncio.Task[Any]] = set()
         self._session: PromptSession[str] = PromptSession(
             lambda: self._label,
-            history=InMemoryHistory([it.text for it in self._lines.events if isinstance(it, log.Arrived)]),
+            history=InMemoryHistory([it.text for it in self.lines.events if isinstance(it, log.Arrived)]),
             completer=WordCompleter(
                 [it for it in _COMMANDS if it[0] == "/"], meta_dict=_COMMANDS, sentence=True
             ),
@@ -147,14 +150,9 @@ class Chat:
         """Whether anything was said."""
         return self._last(log.Entered) is not None
 
-    @property
-    def ends(self) -> list[int]:
-        """Where the turns so far end in the log."""
-        return self._lines.ends()
-
     def _last(self, kind: Any) -> log.Event | None:
         return next(
-            (it for it in reversed(self._lines.events) if isinstance(it, kind) and "/" not in it.at), None
+            (it for it in reversed(self.lines.events) if isinstance(it, kind) and "/" not in it.at), None
         )
 
     async def talk(self, conversation: Conversation[RunMade]) -> tuple[int, RunMade | None]:
@@ -165,7 +163,9 @@ class Chat:
             click.echo(harmless(f"{self._name}: {model} under {head.policy.file}"))
             click.echo(harmless("/help says what can be typed, /quit ends", dim=True))
             if isinstance(turn, log.TurnEnded):
-                click.echo(harmless(f"{count(len(self.ends), 'turn')} so far; the last answer:", dim=True))
+                click.echo(
+                    harmless(f"{count(len(self.lines.ends()), 'turn')} so far; the last answer:", dim=True)
+                )
                 click.echo(harmless(turn.answer or turn.ending))
             with patch_stdout(raw=True):
                 typing, ended = asyncio.create_task(self._type()), asyncio.create_task(self._talk.ended())
@@ -194,11 +194,11 @@ class Chat:
         """Show a line of the log."""
         if isinstance(event, log.Arrived | log.TurnEnded) and "/" not in event.at:
             self._works = isinstance(event, log.Arrived)
-        self._tell(self._lines.note(event))
+        self._tell(self.lines.note(event))
 
     def on_piece(self, piece: Piece) -> None:
         """Show a piece of text, line by line."""
-        self._tell(self._lines.piece(piece))
+        self._tell(self.lines.piece(piece))
 
     def _tell(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -273,7 +273,7 @@ class Chat:
 
     def _command(self, command: str, rest: str) -> list[str]:
         """Do a command, and return what to say."""
-        head, events = self._head(), self._lines.events
+        head, events = self._head(), self.lines.events
         match command:
             case "/help":
                 return [f"{name:9} {what}" for name, what in _COMMANDS.items()]

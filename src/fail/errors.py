@@ -185,7 +185,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def warn(words: str, *values: object) -> None:
-    """Tell people, through the logger `tachograph`, what no record holds."""
+    """Tell people, through the logger `tachograph`, what no record holds, in a line that is harmless at a terminal."""
     import logging  # slow to import, and few runs come here
 
-    logging.getLogger("tachograph").warning(f"tachograph: {words}", *values)
+    told = (it if it.isprintable() else f"\\u{{{ord(it):x}}}" for it in f"tachograph: {words}" % values)
+    logging.getLogger("tachograph").warning("%s", "".join(told))
