@@ -333,14 +333,12 @@ def chat(
     What is typed while a turn goes on interrupts it, and so does Ctrl-C; twice, it leaves the conversation open, and
     the same command with its name KIND/NAME goes on. /quit or Ctrl-D ends it and records it in runs/KIND/NAME.
     """
-    try:
-        import prompt_toolkit  # noqa: F401
-    except ImportError:
-        remedy = 'run: pip install "tachograph[chat]"'
-        raise InputError("needs the package prompt_toolkit", file="chat", remedy=remedy) from None
+    from importlib.util import find_spec
+
+    if find_spec("prompt_toolkit") is None:
+        raise InputError("needs the package prompt_toolkit", remedy='run: pip install "tachograph[chat]"')
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        remedy = "ask one question by `tachograph run --profile PROFILE QUESTION`"
-        raise InputError("needs a terminal", file="chat", remedy=remedy)
+        raise InputError("chat needs a terminal", remedy="ask by `tachograph run --profile PROFILE QUESTION`")
     from .chat import talk
 
     return talk(project_at(Path()), given, llm, base_url, options, _settled(done, not_done))

@@ -20,7 +20,7 @@ from .loop.state import RunSpec, gates_of
 from .loop.team import team_tool
 from .mcp.server import McpServer
 from .models.fallback import Fallback, choice_of, is_model, models_of
-from .models.langchain import ChatModel
+from .models.langchain_messages import ChatModel
 from .models.types import Model, Piece, clean_text, read_history
 from .policy.consistency import check_mounts, check_prices, check_redaction
 from .policy.policy import Policy

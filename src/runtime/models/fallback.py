@@ -7,7 +7,7 @@ from typing import Any
 
 from ...fail.errors import InputError
 from ..log.values import ModelChoice, ModelName
-from .langchain import ChatModel, LangChainModel, is_chat_model
+from .langchain_messages import ChatModel, is_chat_model
 from .types import Model
 
 
@@ -47,7 +47,11 @@ def models_of(llm: Model | ChatModel | str | Fallback) -> tuple[Model, ...]:
         from .providers import model_of  # needs an SDK, which is an extra
 
         return (model_of(llm),)
-    return (LangChainModel(llm),) if is_chat_model(llm) else (llm,)  # type: ignore[arg-type, return-value]
+    if is_chat_model(llm):
+        from .langchain import LangChainModel  # needs what reads the replies of services
+
+        return (LangChainModel(llm),)  # type: ignore[arg-type]
+    return (llm,)  # type: ignore[return-value]
 
 
 def choice_of(model: Any) -> ModelChoice:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from ..log.values import ModelName
-from .langchain_messages import text_of
+from .langchain_messages import ChatModel, text_of
 from .providers import fields
 from .providers.anthropic import Blocks
 from .providers.failures import Unaddressed, failure_of
@@ -19,21 +19,6 @@ _STOPS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 # parts of a reply that our own messages hold: its calls and its refusal
 _CALLS = ("tool_use", "tool_call", "function_call")
 _OURS = ("tool_calls", "function_call", "refusal")
-
-
-class ChatModel(Protocol):
-    """What an agent takes as a chat model of LangChain."""
-
-    def bind_tools(self, tools: Any, **options: Any) -> Any:
-        """Return the model with tools."""
-
-    def invoke(self, input: Any, *others: Any, **options: Any) -> Any:
-        """Reply."""
-
-
-def is_chat_model(value: Any) -> bool:
-    """Return whether a value is a chat model of LangChain; a bound one is none, since it would lose what is bound."""
-    return all(hasattr(type(value), name) for name in ("invoke", "bind_tools", "_llm_type"))
 
 
 class _Reply(fields.Reply):

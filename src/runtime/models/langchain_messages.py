@@ -1,15 +1,30 @@
-"""Messages of LangChain as those of a run. Nothing of LangChain is imported: a message is known by what it has."""
+"""Messages and chat models of LangChain. Nothing of it is imported: each is known by what it has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from ...fail.errors import InputError
 from ..formats import strict_json
 from ..formats.strict_json import NotJson
 
 _TYPES = {name: kind for kind in ("human", "ai", "tool", "system") for name in (kind, f"{kind}messagechunk")}
+
+
+class ChatModel(Protocol):
+    """What an agent takes as a chat model of LangChain."""
+
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        """Return the model with tools."""
+
+    def invoke(self, input: Any, *others: Any, **options: Any) -> Any:
+        """Reply."""
+
+
+def is_chat_model(value: Any) -> bool:
+    """Return whether a value is a chat model of LangChain; a bound one is none, since it would lose what is bound."""
+    return all(hasattr(type(value), name) for name in ("invoke", "bind_tools", "_llm_type"))
 
 
 def text_of(content: Any) -> str:
