@@ -1,0 +1,193 @@
+"""Team mates in code: when they work and rest, what they are told, what counts, and what they take off the board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tachograph
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, ToolCall
+from tachograph.evidence.verify import verify
+from tachograph.runtime.log import events as log
+from tests.project import BOARD, POLICY, TEAM, merged
+
+NAMES = [*TEAM, *BOARD, "anna", "ben", "exit_plan"]
+WIDE = {
+    "tool_registry": {"allowed": NAMES},
+    "loop_budget": {"max_iterations": 99, "max_tokens": 10_000, "max_tool_calls": 99},
+    "agents": {"max_depth": 1, "max_children": 9, "max_parallel": 3},
+    "on_deny": "inform",
+}
+
+
+def policy(**delta: Any) -> Policy:
+    return Policy.from_dict(merged(merged(POLICY, WIDE), delta))
+
+
+class Scripted:
+    """A model that gives its turns in order, and keeps what it is asked: a text is an answer, a list are calls."""
+
+    def __init__(self, *turns: Any) -> None:
+        self._turns, self.asked = list(turns), list[LLMInput]()
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        self.asked.append(asked)
+        turn = self._turns.pop(0) if self._turns else "done"
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        if isinstance(turn, str):
+            return LLMOutput(final_answer=turn, usage=usage)
+        return LLMOutput(tool_calls=[ToolCall(*call) for call in turn], usage=usage)
+
+    def heard(self) -> list[str]:
+        """What it was told, also by others, without results."""
+        return [it["content"] for it in self.asked[-1].messages if it["role"] == "user"]
+
+
+def team(lead: Scripted, of: Policy | None = None, **mates: Scripted) -> Agent:
+    tools = [
+        Agent(it, [*TEAM, *BOARD], policy()).as_tool(name, "Works.", stays=True) for name, it in mates.items()
+    ]
+    return Agent(lead, [*tools, *TEAM, *BOARD], of or policy())
+
+
+def told(name: str, task: str) -> tuple[str, dict[str, Any]]:
+    return name, {"task": task}
+
+
+def claim(todo: str) -> tuple[str, dict[str, Any]]:
+    return "claim_todo", {"todo": todo}
+
+
+def todo(name: str, *after: str) -> tuple[str, dict[str, Any]]:
+    return "create_todo", {"todo": name, "title": name, "after": [*after]}
+
+
+def answers_of(events: list[log.Event], key: str) -> list[Any]:
+    ended = [event.told for event in events if isinstance(event, log.CallEnded)]
+    return [it[key] for it in ended if key in it]
+
+
+def count_of(events: list[log.Event], kind: type[log.Event]) -> int:
+    return sum(isinstance(event, kind) for event in events)
+
+
+def test_a_mate_goes_on_with_what_it_knows_and_each_answer_is_told_once(tmp_path: Path) -> None:
+    lead = Scripted([told("anna", "first")], "wait", [told("anna", "second")], "wait", "all")
+    anna = Scripted("one", "two")
+    agent = team(lead, anna=anna)
+    made = tachograph.record(agent, "go", out=tmp_path / "run")
+    assert anna.heard() == ["first", "Message from the agent of the run: second"]
+    assert lead.heard() == ["go", "Message from anna: one", "Message from anna: two"]
+    assert (made.answer, count_of(made.events, log.AgentStarted), count_of(made.events, log.TurnEnded)) == (
+        "all",
+        1,
+        2,
+    )
+    assert [event.ending for event in made.events if isinstance(event, log.AgentEnded)] == ["final_answer"]
+    assert verify(tmp_path / "run", "run") == [] == tachograph.check(agent, tmp_path / "run")
+
+
+def test_who_waits_for_something_on_the_board_is_told_when_it_is_free() -> None:
+    lead = Scripted(
+        [todo("note", "find"), todo("find"), told("anna", "note"), told("ben", "find")], *["wait"] * 5
+    )
+    anna = Scripted(
+        [claim("note")], "I wait", [claim("note")], [("complete_todo", {"todo": "note"})], "written"
+    )
+    ben = Scripted([claim("")], [("complete_todo", {"todo": "find"})], "found")
+    made = team(lead, anna=anna, ben=ben).run("go")
+    assert anna.heard() == ["note", "Message from ben: note is free now"]
+    assert answers_of(made.events, "claimed") == [False, True, True]
+    assert answers_of(made.events, "free") == [["note"], []]
+
+
+def test_what_a_stopped_mate_has_claimed_is_free_again() -> None:
+    stop = [("stop_agent", {"agent": "anna"}), ("list_agents", {})]
+    lead = Scripted([todo("find"), told("anna", "find")], "wait", stop, [("list_todos", {})], "done")
+    made = team(lead, anna=Scripted([claim("find")], "mine")).run("go")
+    assert answers_of(made.events, "stopped") == [True] and answers_of(made.events, "agents") == [[]]
+    assert [it["state"] for it in answers_of(made.events, "todos")[0]] == ["free"]
+
+
+def test_a_mate_that_is_told_more_is_not_started_again_and_not_counted_so() -> None:
+    lead = Scripted(
+        [told("anna", "1")], "wait", [told("anna", "2")], "wait", [told("ben", "3")], "wait", "done"
+    )
+    of = policy(agents={"max_children": 2, "max_parallel": 2})
+    made = team(lead, of, anna=Scripted("a", "b"), ben=Scripted("c")).run("go")
+    assert [event.decision for event in made.events if isinstance(event, log.Decided)] == ["allow"] * 3
+    assert count_of(made.events, log.AgentStarted) == 2
+
+
+def test_a_mate_that_rests_leaves_the_tokens_to_others() -> None:
+    lead = Scripted([told("anna", "1")], "wait", [told("anna", "2")], "wait", "done")
+    anna = Scripted("a", "b")
+    team(lead, anna=anna).run("go")
+    most = [asked.max_output_tokens for asked in (*lead.asked, *anna.asked)]
+    alone, beside = [most[0], most[2], most[4]], [most[1], most[3], most[5], most[6]]
+    assert min(alone) > 9_900 and all(4_900 < it < 5_100 for it in beside)
+
+
+def test_a_turn_of_a_mate_is_none_of_the_conversation(tmp_path: Path) -> None:
+    lead = Scripted([told("anna", "1")], "wait", [told("anna", "2")], "wait", "too late")
+    agent = team(lead, policy(loop_budget={"max_turn_iterations": 5}), anna=Scripted("a", "b"))
+    with SyncSession(agent, tmp_path / "talk") as session:
+        turn = session.ask("go")
+        assert (turn.number, turn.ending, len(lead.asked)) == (1, "loop_budget", 4)
+        session.close()
+    assert verify(tmp_path / "talk", "talk") == [] == tachograph.check(agent, tmp_path / "talk")
+
+
+def test_a_mate_stays_from_turn_to_turn_and_ends_with_the_conversation(tmp_path: Path) -> None:
+    lead = Scripted([told("anna", "1")], "wait", "one", [told("anna", "2")], "wait", "two")
+    anna = Scripted("a", "b")
+    with SyncSession(team(lead, anna=anna), tmp_path / "talk") as session:
+        assert [session.ask("go").answer, session.ask("on").answer] == ["one", "two"]
+        assert [turn.number for turn in session.turns] == [1, 2]
+        done = session.close()
+    assert anna.heard() == ["1", "Message from the agent of the run: 2"]
+    assert (count_of(done.events, log.AgentStarted), count_of(done.events, log.AgentEnded)) == (1, 1)
+    assert [type(event) for event in done.events[-2:]] == [log.AgentEnded, log.RunEnded]
+
+
+def test_mates_write_to_each_other_by_name() -> None:
+    lead = Scripted([told("anna", "ask"), told("ben", "wait")], *["wait"] * 4)
+    anna = Scripted([("send_message", {"to": "ben", "text": "where?"})], "asked", "thanks")
+    ben = Scripted("I wait", [("send_message", {"to": "anna", "text": "here"})], "told")
+    made = team(lead, anna=anna, ben=ben).run("go")
+    assert ben.heard()[1:] == ["Message from anna: where?"] and anna.heard()[1:] == ["Message from ben: here"]
+    assert answers_of(made.events, "sent") == [True, True]
+
+
+def test_hooks_on_results_see_the_answers_of_a_mate_which_then_does_not_stay() -> None:
+    lead = Scripted([told("anna", "1")], [told("anna", "2")], "done")
+    anna = Agent(Scripted("a", "b"), [], policy()).as_tool("anna", "Works.", stays=True)
+    seen: list[Any] = []
+
+    def after_call(about: dict[str, Any]) -> None:
+        seen.append(about["result"].get("answer"))
+
+    made = Agent(lead, [anna], policy(), hooks=Hooks("guard", after_call=after_call)).run("go")
+    assert (made.answer, seen, count_of(made.events, log.AgentStarted)) == ("done", ["a", "b"], 2)
+
+
+def test_an_undo_takes_back_one_turn_after_another(tmp_path: Path) -> None:
+    model = Scripted("a", "b", "c", "d", "e")
+    agent = Agent(model, [], policy())
+    with SyncSession(agent, tmp_path / "talk") as session:
+        for text in ("1", "2", "3"):
+            session.ask(text)
+        session.undo()
+        session.undo()
+        session.ask("4")
+        assert model.heard() == ["1", "4"]
+        for _ in range(3):
+            session.undo()
+        session.ask("5")
+        assert model.heard() == ["5"]
+        with pytest.raises(tachograph.fail.errors.InputError):
+            session.plan()
+        session.close()
+    assert tachograph.check(agent, tmp_path / "talk") == []
