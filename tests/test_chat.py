@@ -186,7 +186,7 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     for line in (
         'look {"path":"book/a.txt"}  allow', 'look {"path":"out/a.txt"}  deny by sandbox_path: mount "out"',
         "4.c0/ below", "HTTP 400 no such model", "/undo ",
-        "> and out?\n\n## Answer\n\n> fin",
+        "> and out?\nfin\n",
         "mail  external  Send a mail.", "openai:gpt  {", "used so far: 9 steps", "there is no /nope",
         "no policy for a plan",
     ):  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +192,77 @@ def test_an_undo_takes_back_one_turn_after_another(tmp_path: Path) -> None:
             session.plan()
         session.close()
     assert tachograph.check(agent, tmp_path / "talk") == []
+
+
+def handing_over(first: Scripted, second: Scripted, anna: Scripted, **rest: Any) -> Agent:
+    """Return an agent that may hand over to another one; both may start the same mate."""
+    tools = [Agent(anna, [*BOARD], policy()).as_tool("anna", "Works.", stays=True), *TEAM]
+    of = policy(tool_registry={"allowed": [*NAMES, "to_other"]}, agents={"max_depth": 2})
+    other = Agent(second, tools, of, **rest).as_tool("to_other", "Goes on.", hands_over=True)
+    return Agent(first, [*tools, other], of)
+
+
+@pytest.mark.parametrize("has_hooks", [False, True])
+def test_a_mate_of_before_a_hand_over_is_not_told_more(tmp_path: Path, has_hooks: bool) -> None:
+    """It acts under less than the policies that hold then, and hooks on results do not see what it answers."""
+    seen: list[Any] = []
+    hooks = (
+        [Hooks("guard", after_call=lambda about: seen.append(about["result"].get("answer")))]
+        if has_hooks
+        else []
+    )
+    lead, anna = Scripted([told("anna", "1")], "wait", [("to_other", {})]), Scripted("a", "b")
+    other = Scripted([told("anna", "2")], *(["done"] if has_hooks else ["wait", "done"]))
+    agent = handing_over(lead, other, anna, hooks=hooks)
+    made = tachograph.record(agent, "go", out=tmp_path / "run")
+    assert (made.answer, count_of(made.events, log.AgentStarted), anna.heard()) == ("done", 3, ["2"])
+    assert ("b" in seen) == has_hooks
+    assert verify(tmp_path / "run", "run") == [] == tachograph.check(agent, tmp_path / "run")
+
+
+def test_a_mate_of_before_a_plan_is_not_told_more(tmp_path: Path) -> None:
+    lead = Scripted(
+        [("exit_plan", {"plan": "p"})], [told("anna", "1")], "wait", "one", [told("anna", "2")], "wait", "two"
+    )
+    anna = Scripted([todo("a")], "a", [todo("b")], "b")
+    tool = Agent(anna, [*BOARD], policy()).as_tool("anna", "Works.", stays=True)
+    plan = policy(tool_registry={"allowed": ["anna", "exit_plan"]})
+    agent = Agent(lead, [tool, *TEAM, *BOARD], policy(), plan=plan, approve=lambda asked: True)
+    with SyncSession(agent, tmp_path / "talk") as session:
+        assert session.ask("go").answer == "one"
+        session.plan()
+        assert session.ask("on").answer == "two"
+        done = session.close()
+    assert answers_of(done.events, "created") == [True]
+    assert [it.rule for it in done.events if isinstance(it, log.Decided) and it.decision == "deny"] == [
+        "tool_registry"
+    ]
+
+
+def test_a_call_to_a_mate_that_ended_meanwhile_is_decided_anew() -> None:
+    lead = Scripted([told("anna", "1")], "wait", [told("anna", "2")], "done")
+    worlds: list[Any] = []
+
+    def before_call(about: dict[str, Any]) -> None:
+        if about["call"]["arguments"]["task"] == "2":
+            worlds[0].stop("1.c0/", "cancelled")
+
+    async def run() -> list[log.Event]:
+        agent = Agent(
+            lead, [anna], policy(agents={"max_children": 1}), hooks=Hooks("guard", before_call=before_call)
+        )
+        return (await agent.arun("go", started=worlds.append)).events
+
+    anna = Agent(Scripted("a", "b"), [], policy()).as_tool("anna", "Works.", stays=True)
+    events = asyncio.run(run())
+    assert count_of(events, log.AgentStarted) == 1
+    assert [it.rule for it in events if isinstance(it, log.Decided) and it.decision == "deny"] == ["agents"]
+
+
+def test_an_interrupt_while_mates_rest_is_one_of_nothing(tmp_path: Path) -> None:
+    lead = Scripted([told("anna", "1")], "wait", "one", "two")
+    with SyncSession(team(lead, anna=Scripted("a")), tmp_path / "talk") as session:
+        session.ask("go")
+        turn = session.interrupt("on")
+        assert turn is not None and (turn.number, turn.answer) == (2, "two")
+        session.close()

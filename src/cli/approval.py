@@ -12,11 +12,9 @@ from typing import Final
 
 import click
 
-from ..runtime.clock import monotonic_ns
 from ..runtime.effects import AskPerson
-from ..runtime.formats.escape import escape_terminal
-from ..runtime.models.types import call_text
 from ..runtime.world.people import Answer
+from .chat_lines import question_of
 
 _PAUSE_S: Final = 0.1
 _MAX_LINE: Final = 4096  # bytes, as many as a terminal gives
@@ -33,25 +31,19 @@ async def approve_at_terminal(question: AskPerson) -> Answer:
     """
     if not sys.stdin.isatty():
         return Answer("deny", "nobody", "there is no terminal to ask at")
-    began = monotonic_ns()
     while not _one_at_a_time.acquire(blocking=False):
         await asyncio.sleep(_PAUSE_S)
     try:
         return await _ask(question)
     except asyncio.CancelledError:  # the time is up, or the run was stopped
-        click.echo(f"\nno answer in {(monotonic_ns() - began) / 1e9:.0f} s: the call is refused", err=True)
+        click.echo("\nno answer in time: the call is refused", err=True)
         raise
     finally:
         _one_at_a_time.release()
 
 
 async def _ask(question: AskPerson) -> Answer:
-    for line in (
-        "",
-        f"The model proposes {question.call.name} {call_text(question.call)}",
-        f"{question.rule}: {question.reason} ({question.place})",
-    ):
-        click.echo(escape_terminal(line), err=True)
+    click.echo(f"\n{question_of(question)}", err=True)
     # what was typed before is no answer to this
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     said = await _typed("Allow this call? [y/N]: ")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -94,22 +94,30 @@ def talk(
 
     chat = Chat(task.folder, past)
     conversation = Conversation(begin, lambda made: made, folder, chat.listen, settled)
-    code, made = run_in_new_loop(chat.talk(conversation))
-    if not chat.was_said:  # nothing is left of it
-        shutil.rmtree(partial_of(folder), ignore_errors=True)
-        if is_new:
-            file.unlink(missing_ok=True)
-        for empty in (folder.parent, folder.parent.parent, file.parent):
-            with suppress(OSError):  # others lie there
-                empty.rmdir()
-    elif made is None:
+    try:
+        code, made = run_in_new_loop(chat.talk(conversation))
+    except KeyboardInterrupt:  # while it is opened, or recorded
+        code, made = INTERRUPTED, None
+    if folder.is_dir():
+        project.write_list()
+        ended = [made.ended.ending, made.ended.mode] if made is not None and code != OK else []
+        ending = "".join(f"{word}, " for word in ended if word)
+        say(f"{task.folder}: {ending}{count(len(chat.lines.ends()), 'turn')}, recorded in runs/{task.folder}")
+    elif chat.was_said:
         url = f" --base-url {base_url}" if base_url else ""
         say(f"{task.folder}: left open; `tachograph chat {task.folder}{url}` goes on")
     else:
-        project.write_list()
-        ending = "" if code == OK else f"{', '.join(filter(None, (made.ended.ending, made.ended.mode)))}, "
-        say(f"{task.folder}: {ending}{count(len(chat.lines.ends()), 'turn')}, recorded in runs/{task.folder}")
+        _leave_nothing(folder, [file] if is_new else [])
     return code
+
+
+def _leave_nothing(folder: Path, files: list[Path]) -> None:
+    shutil.rmtree(partial_of(folder), ignore_errors=True)
+    for file in files:
+        file.unlink(missing_ok=True)
+    for empty in (folder.parent, folder.parent.parent, *(file.parent for file in files)):
+        with suppress(OSError):  # others lie there
+            empty.rmdir()
 
 
 class Chat:
@@ -132,8 +140,8 @@ class Chat:
         self._works = self.was_said and not isinstance(self._last(log.Arrived | log.TurnEnded), log.TurnEnded)
         self._answer: asyncio.Future[Answer] | None = None  # of a person who is asked
         self._label, self._was_interrupt = _SAY, False  # whether Ctrl-C came last
-        self._one_at_a_time = asyncio.Lock()
-        self._jobs: set[asyncio.Task[Any]] = set()
+        self._one_at_a_time, self._questions = asyncio.Lock(), 0
+        self._jobs: list[asyncio.Task[Any]] = []  # what was said and has not been answered
         self._session: PromptSession[str] = PromptSession(
             lambda: self._label,
             history=InMemoryHistory([it.text for it in self.lines.events if isinstance(it, log.Arrived)]),
@@ -148,7 +156,7 @@ class Chat:
     @property
     def was_said(self) -> bool:
         """Whether anything was said."""
-        return self._last(log.Entered) is not None
+        return self._last(log.Arrived) is not None
 
     def _last(self, kind: Any) -> log.Event | None:
         return next(
@@ -175,18 +183,17 @@ class Chat:
                         await self._talk.interrupt()
                     await self._talk.close()
                     await ended
-                typing.cancel()
-                await asyncio.gather(typing, return_exceptions=True)
+                for job in (typing, *self._jobs):
+                    job.cancel()
+                await asyncio.gather(typing, *self._jobs, return_exceptions=True)
             if ended.done():
                 made = ended.result()
                 return OK if made.ended.ending == "final_answer" else FAILED, made
             ended.cancel()
             return typing.result(), None
 
-    def _head(self) -> log.RunStarted | log.HandedOver:
-        head = self._last(log.RunStarted | log.HandedOver)
-        assert isinstance(head, log.RunStarted | log.HandedOver)
-        return head
+    def _head(self) -> Any:
+        return self._last(log.RunStarted | log.HandedOver)
 
     # ---- what the run tells ------------------------------------------------------------------------------------------
 
@@ -207,16 +214,23 @@ class Chat:
 
     async def approve(self, question: AskPerson) -> Answer:
         """Ask the person at the terminal about a call; calls side by side are asked about one after another."""
-        async with self._one_at_a_time:
-            draft = self._buffer.document  # what was typed before is no answer
-            self._buffer.reset()
-            self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
-            self._tell([question_of(question)])
-            try:
-                return await self._answer
-            finally:  # also if the time is up, or the turn is interrupted
-                self._answer, self._label = None, _SAY
-                self._buffer.reset(draft)
+        self._questions += 1
+        try:
+            async with self._one_at_a_time:
+                return await self._ask(question)
+        finally:
+            self._questions -= 1
+
+    async def _ask(self, question: AskPerson) -> Answer:
+        draft = self._buffer.document  # what was typed before is no answer
+        self._buffer.reset()
+        self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
+        self._tell([question_of(question)])
+        try:
+            return await self._answer
+        finally:  # also if the time is up, or the turn is interrupted
+            self._answer, self._label = None, _SAY
+            self._buffer.reset(draft)
 
     # ---- what is typed -----------------------------------------------------------------------------------------------
 
@@ -232,15 +246,17 @@ class Chat:
                     return INTERRUPTED
                 self._was_interrupt = True
                 if self._works:
-                    self._do(self._talk.interrupt())
+                    self._jobs.append(asyncio.create_task(self._talk.interrupt()))
                 self._tell([harmless("press Ctrl-C again to leave", dim=True)])
                 continue
             self._was_interrupt = False
             said = text.strip()
+            if said == "/quit":
+                return OK
             if self._answer is not None:
                 self._answered(said)
-            elif said == "/quit":
-                return OK
+            elif self._questions:  # typed before the next one was shown, it is no answer to that
+                continue
             elif said.startswith("/") and not said.startswith("//"):
                 try:
                     self._tell(map(harmless, self._command(*said.partition(" ")[::2])))
@@ -249,7 +265,9 @@ class Chat:
             elif said:
                 said, works = said.removeprefix("/") if said.startswith("//") else said, self._works
                 self._works = True
-                self._do(self._talk.interrupt(said) if works else self._talk.ask(said))
+                self._jobs.append(
+                    asyncio.create_task(self._talk.interrupt(said) if works else self._talk.ask(said))
+                )
 
     def _answered(self, text: str) -> None:
         """Take a line as the answer of a person who is asked."""
@@ -260,16 +278,8 @@ class Chat:
             self._answer.set_result(Answer("allow", "terminal"))
         elif text.lower() in ("n", "no"):
             self._label = _WHY
-
-    def _do(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        job = asyncio.create_task(coroutine)
-        self._jobs.add(job)
-        job.add_done_callback(self._done)
-
-    def _done(self, job: asyncio.Task[Any]) -> None:
-        self._jobs.discard(job)
-        if not job.cancelled():
-            job.exception()  # the run has ended, which is told by itself
+        else:
+            self._tell([harmless("answer y or n; Ctrl-C interrupts the turn", dim=True)])
 
     def _command(self, command: str, rest: str) -> list[str]:
         """Do a command, and return what to say."""
@@ -278,7 +288,13 @@ class Chat:
             case "/help":
                 return [f"{name:9} {what}" for name, what in _COMMANDS.items()]
             case "/history":
-                return turns_in(events) or ["nothing was said yet"]
+                said = [
+                    it for it in events if isinstance(it, log.Arrived | log.TurnEnded) and "/" not in it.at
+                ]
+                told = (
+                    f"> {it.text}" if isinstance(it, log.Arrived) else it.answer or it.ending for it in said
+                )
+                return [*told] or ["nothing was said yet"]
             case "/tools":
                 tools = (
                     f"{it.name}  {it.effect}  {it.description.partition(chr(10))[0]}" for it in head.tools

@@ -128,9 +128,8 @@ def task_for_chat(project: Project, given: str, llm: str | None) -> Task:
     if task.is_session and not task.is_scripted:
         return task
     about = {key: it for key, it in task.document.data.items() if key not in _OF_ONE_RUN}
-    models = task.spec.llm.live
-    llm = llm or (models[0] if len(models) == 1 else None)
-    return _new_task(project, "chats", task.folder.rpartition("/")[2], about, llm)
+    only = "".join(task.spec.llm.live) if len(task.spec.llm.live) == 1 else None
+    return _new_task(project, "chats", task.folder.rpartition("/")[2], about, llm or only)
 
 
 def _new_task(project: Project, kind: str, of: str, about: Mapping[str, Any], llm: str | None) -> Task:

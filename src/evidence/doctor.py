@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -20,13 +19,12 @@ from .project import Project
 
 _NAME: Final = __name__.partition(".")[0]
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
-# what each extra of the package is for; "" is what every installation has
+# what each extra of the package is for, and the packages that it brings
 _EXTRAS: Final = {
-    "": "packages",
-    "chat": "packages for `tachograph chat`",
-    "live": "packages for live models",
-    "mcp": "packages for MCP servers",
-    "views": "packages for views",
+    "chat": ("packages for `tachograph chat`", "prompt_toolkit"),
+    "live": ("packages for live models", "anthropic openai httpx2"),
+    "mcp": ("packages for MCP servers", "mcp"),
+    "views": ("packages for views", "rich"),
 }
 _MOST: Final = 5  # findings of one kind that are not ok
 
@@ -55,58 +53,16 @@ def examine(start: Path) -> list[Finding]:
     own = project.root / _NAME
     if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
         found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
-    looks = (_sources, _runs)
-    return [
-        *found,
-        Finding("ok", "project", str(project.root)),
-        *(it for look in looks for it in look(project)),
-    ]
+    return [*found, Finding("ok", "project", str(project.root)), *_sources(project), *_runs(project)]
 
 
 def _installation() -> Iterator[Finding]:
     # an older one imports nothing of this package
     yield Finding("ok", "python", f"{platform.python_version()} in {sys.prefix}")
-    try:
-        wanted = metadata.requires(_NAME) or []
-    except metadata.PackageNotFoundError:  # its sources are imported where they lie
-        files = {extra: _PACKAGE.parent / f"requirements{extra and '-'}{extra}.txt" for extra in _EXTRAS}
-        wanted = [f'{line}; extra == "{extra}"' for extra, file in files.items() for line in _lines(file)]
-    for extra, what in _EXTRAS.items():
-        needs = [text.partition(";")[0].strip() for text in wanted if _extra_of(text) == extra]
-        wrong = [
-            f"{text} ({version or 'missing'})" for text in needs if not _fits(text, version := _version(text))
-        ]
-        remedy = f"pip install 'tachograph[{extra}]'" if extra else "install it anew with pip"
-        words = f"{', '.join(wrong)}; {remedy}" if wrong else f"all {len(needs)} are in range"
-        yield Finding("ok" if not wrong else "warn" if extra else "bad", what, words)
-
-
-def _extra_of(requirement: str) -> str:
-    """Return the extra that brings a package, "" where every installation has it."""
-    found = re.search(r"""extra == ["'](\w+)""", requirement)
-    return found[1] if found else ""
-
-
-def _lines(file: Path) -> list[str]:
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    return [line for line in lines if line and line[0] not in "#-"]
-
-
-def _version(requirement: str) -> str:
-    try:
-        return metadata.version(re.split(r"[^\w.-]", requirement)[0])
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _fits(requirement: str, version: str) -> bool:
-    """Return whether a version lies in the range of a requirement, which is written with >= and < alone."""
-    bounds = re.findall(r"(>=|<)\s*([0-9.]+)", requirement)
-    return bool(version) and all((_parts(version) >= _parts(it)) == (sign == ">=") for sign, it in bounds)
-
-
-def _parts(version: str) -> list[int]:
-    return [int(part) for part in re.findall("[0-9]+", version)]
+    for extra, (what, packages) in _EXTRAS.items():
+        missing = [name for name in packages.split() if find_spec(name) is None]
+        words = f"{', '.join(missing)} missing; pip install 'tachograph[{extra}]'" if missing else "is here"
+        yield Finding("warn" if missing else "ok", what, words)
 
 
 def _sources(project: Project) -> Iterator[Finding]:

@@ -101,7 +101,6 @@ class Conversation(Generic[Made]):
         for event in past:
             self._note(event)
         source = self._begin(partial_of(self._path) if past else None, self._began)
-        self._has_plan = source.run_spec().gates.plan is not None
         if past:
             run = resume_async(source, self._path, self._settled, self._hear)
         else:
@@ -123,7 +122,9 @@ class Conversation(Generic[Made]):
         self._has_begun.set()
 
     def _note(self, event: log.Event) -> None:
-        if isinstance(event, log.Arrived):
+        if isinstance(event, log.RunStarted | log.HandedOver) and not place_of(event.at):
+            self._has_plan = event.plan is not None
+        elif isinstance(event, log.Arrived):
             self._is_idle.clear()
         elif isinstance(event, log.TurnEnded) and not place_of(event.at):
             self.turns.append(Turn(len(self.turns) + 1, event.ending, event.answer, event.mode))
@@ -166,7 +167,7 @@ class Conversation(Generic[Made]):
             InputError: It has none.
         """
         if not self._has_plan:
-            raise InputError("the agent has no policy for a plan", remedy="give it plan=Policy.load(FILE)")
+            raise InputError("the agent has no policy for a plan", remedy="name one as its plan")
         self._enter(log.PlanAsked(at=""))
 
     def undo(self) -> None:

@@ -110,9 +110,10 @@ def words(event: log.Event) -> str:
         case log.UndoAsked():
             return "somebody took the last turn back"
         case log.Compacted():
-            summed = f"{event.messages} messages summed up, " if event.messages else ""
-            undone = f"{event.undone} messages taken back, " if event.undone else ""
-            return f"{summed}{undone}{event.results} results left out; the model is shown {event.size} bytes"
+            counted = {"summed up": event.messages, "taken back": event.undone}
+            told = [f"{number} messages {what}" for what, number in counted.items() if number]
+            told += [f"{event.results} results left out"] if event.results else []
+            return f"{', '.join(told) or 'nothing left out'}; the model is shown {event.size} bytes"
         case log.Closed():
             return "nobody says anything more"
         case log.TurnEnded():

@@ -87,7 +87,7 @@ class Agent:
         window: WindowLimits | None = None,
         plan: Policy | None = None,
     ) -> None:
-        check_arguments(llm, tools, policy, hooks, plan)
+        check_arguments(llm, tools, policy, hooks, plan, window)
         self.models, self.policy, self.approve = models_of(llm), policy, approve
         self.instructions = instructions
         self._output = None if output_type is None else AnswerType(output_type)
@@ -347,7 +347,7 @@ def live_redactor(policy: Policy, key: bytes) -> Redactor:
     return policy.redactor({name: value for name, value in values.items() if value}, key)
 
 
-def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any) -> None:
+def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, window: Any) -> None:
     """Refuse what no agent can be made of. Raises InputError."""
     listed = [] if isinstance(hooks, Hooks) else hooks
     are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
@@ -357,6 +357,7 @@ def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any) ->
         ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
         ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),
         ("hooks", are_hooks, "give Hooks(...)"),
+        ("window", window is None or window.max_bytes >= 1000, "give WindowLimits of 1000 bytes or more"),
     ):
         if not is_right:
             raise InputError(f"the agent's {what} cannot be used", remedy=remedy)

@@ -96,6 +96,7 @@ class Driver:
         self._stops: dict[str, str] = {}
         self._begun = self._entered = 0
         self.is_closed = False  # whether nobody says anything more
+        self.is_idle = False  # whether the run waits for somebody outside alone
         self.focus: str | None = None  # of a summary that somebody asks for
         self.asked: list[log.PlanAsked | log.UndoAsked] = []  # what the agent of the run has not yet done
         self._came: list[tuple[int, log.Entered]] = []
@@ -271,8 +272,7 @@ class Driver:
         step = self._steps[""][0]
         self._entered += isinstance(event, _Numbered)
         if isinstance(event, log.StopAsked) and event.scope == THIS_STEP:
-            is_idle = self._mailboxes[""].waiting and not self.agents_in("")
-            event = msgspec.structs.replace(event, scope=NOTHING if is_idle else step)
+            event = msgspec.structs.replace(event, scope=NOTHING if self.is_idle else step)
         at = event.at or f"{step}.a{self._entered}"
         self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
         await self._world.sync(self.journal)

@@ -95,6 +95,8 @@ class Graph:
         Raises:
             InputError: As of Agent.
         """
+        if given := rest.keys() & {"window", "output_type", "plan"}:
+            raise InputError(f"a graph takes no {min(given)}", remedy="give it to an agent of the graph")
         return Agent(_Starter(name), [self.as_tool(name, "Works on a task.")], policy, **rest)
 
 
@@ -105,7 +107,9 @@ class _Starter:
         self._tool, self.name = name, ModelName("graph", name)
 
     def __call__(self, asked: LLMInput) -> LLMOutput:
-        last = asked.messages[-1]
+        last = next(
+            it for it in reversed(asked.messages) if it["role"] == "user" or it.get("name") == self._tool
+        )
         usage = {"input_tokens": 1, "output_tokens": 1}  # zeros are of services that count nothing
         if last["role"] == "user":
             return LLMOutput(tool_calls=[ToolCall(self._tool, {"task": last["content"]})], usage=usage)
@@ -218,7 +222,7 @@ def loop_until(
     Raises:
         InputError: One of them is no node, or `most` is no positive number.
     """
-    if most < 1:
+    if type(most) is not int or most < 1:
         raise InputError(f"a loop cannot go round {most} times", remedy="give `most` a number from 1")
 
     def work(task: Task) -> Work:

@@ -63,7 +63,7 @@ class Board:
         if todo.is_done or todo.by is not None:
             return f"{name} is done" if todo.is_done else f"{name} is claimed"
         if before := self._before(todo):
-            todo.asked.append(place)
+            todo.asked += [place] if place not in todo.asked else []
             return f"{name} waits for {', '.join(before)}; you get a message when it is free"
         todo.by = place
         return ""

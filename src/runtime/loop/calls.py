@@ -38,7 +38,7 @@ from ..formats.strict_json import as_json, canonical, digest
 from ..log import events as log
 from ..log.values import Call, Fact
 from ..models.failure_messages import denied_call, failed_call, lost_result, not_reached, stopped_call
-from ..models.types import read_call
+from ..models.types import MAX_CALLS, read_call
 from ..policy.leaf import Result, Verdict
 from ..tools.agents import EXIT_PLAN
 from ..tools.contract import Tool
@@ -165,15 +165,18 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided)
 async def _invoke(run: RunState, key: str, call: Call) -> Told:
     """Execute an allowed call, unless the time of the run is up: a hook or a person may have taken it."""
     authority = run.authority
-    if not authority.has_time():
+    if not authority.has_time() or run.has_lost_mate(key, call):
         ruling = run.ask_about(key, call)
         if ruling.verdict.decision == "deny":
             return refused(run, call, run.note_decision(key, ruling), executed=False)
+        run.count_call(key, call)
     tool = authority.strictest(call.name)
     if tool.agent is not None:
         return await start_agent(run, key, call)
     if tool.inner:
         return await _run_function(run, key, call, tool)
+    if (why := run.driver.stop_of(run.at(key))) is not None and tool.answer is not None:
+        return stopped(run, log.Stopped(at=run.at(key), why=why))
     if tool.answer is not None:
         return await ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
@@ -225,7 +228,7 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told
                 asked = work.send(answer)
                 several = asked if isinstance(asked, list) else [asked]
                 tasks = [(tool.inner[name].name, task) for name, task in several if name in tool.inner]
-                if not tasks or len(tasks) < len(several):
+                if not 0 < len(tasks) == len(several) <= MAX_CALLS:
                     raise LookupError
                 if denied > 100:  # nothing can stop it, since it waits for nothing
                     raise RecursionError

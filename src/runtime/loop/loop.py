@@ -141,7 +141,9 @@ async def _receive(run: RunState) -> bool:
     while run.waits and run.stopped is None and not run.has_mail(is_idle):
         if is_idle and run.driver.is_closed:
             return False
+        run.driver.is_idle = is_idle
         await run.mailbox
+        run.driver.is_idle = False
         if not _do_as_asked(run) and not run.driver.is_closed:
             break  # a message, or a stop of what the agent waits for
     if is_resting:

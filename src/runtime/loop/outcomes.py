@@ -117,12 +117,16 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
         told = {"state": "handed over"}
         run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
         run.hand_over(key, spec)
+        if hooks.has(run, "after_call"):  # they would not see what those in the background answer
+            await run.stop_children(resting=True)
         return Told(run.classify(Succeeded(recovered=False)), told)
     child = run.mate(tool.name) if tool.stays else None
     if child is not None:
         run.driver.post(child.place, Message(run.name, call.arguments["task"]))
     else:
         stays = tool.stays and in_background
+        for other in run.mates(tool.name):  # of the same name, but under less than the policies of now
+            run.driver.stop(other.place, "cancelled")
         spec = structs.replace(spec, is_session=stays)
         child = RunState(spec, run.driver, run.live, place, run, tool.name if stays else "")
         run.note(log.AgentStarted(at=f"{place}0", **child.spec.head()))
@@ -132,7 +136,7 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
             child.on_turn = partial(_tell, run, child, tool.name, run.authority)
             run.children[place] = child
             child.branch = run.driver.spawn(_in_background(run, child, run.authority))
-    if in_background:
+    if child.branch is not None:
         return await ended_at_once(run, key, call, {"agent": child.name, "state": "at work"})
     run.wait_for([key])
     ended = await _ended(child)

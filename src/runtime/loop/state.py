@@ -222,9 +222,14 @@ class RunState:
         return self.driver.stop_of(self.place)
 
     def mate(self, name: str) -> RunState | None:
-        """Return its team mate of a name, None where it has none."""
+        """Return its team mate of a name, None where it has none that all its present policies hold for."""
+        chain = {*self.authority.chain}
+        return next((it for it in self.mates(name) if it._starter and chain <= {*it._starter.chain}), None)
+
+    def mates(self, name: str) -> list[RunState]:
+        """Return all team mates of a name, also those that were started under other policies."""
         named = (it for it in self.children.values() if it.is_mate and it.name == name)
-        return next((it for it in named if it.stopped is None), None)
+        return [it for it in named if it.stopped is None]
 
     @property
     def is_mate(self) -> bool:
@@ -259,9 +264,10 @@ class RunState:
         Args:
             resting: Whether team mates that wait are stopped, too.
         """
-        for child in [*self.children.values()]:
-            if resting or not child.is_resting:
+        while stopped := [it for it in self.children.values() if resting or not it.is_resting]:
+            for child in stopped:  # all of them, before one can still say something to another
                 self.driver.stop(child.place, "cancelled")
+            for child in stopped:
                 assert child.branch is not None
                 await child.branch
 
@@ -321,6 +327,11 @@ class RunState:
         if (counted := self.counted.pop(self.at(key), None)) is not None:
             self.authority.uncount_call(call, *counted)
         return self.authority.ask_about(call, is_at_work=self.mate(call.name) is not None)
+
+    def has_lost_mate(self, key: str, call: Call) -> bool:
+        """Return whether a call was decided as one to a team mate that has ended meanwhile."""
+        tool, starts = self.authority.tool_of(call), self.counted.get(self.at(key), (1, 0))[0]
+        return tool is not None and tool.stays and not starts and self.mate(call.name) is None
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""

@@ -127,7 +127,7 @@ def _place_of(run: RunState, name: str) -> str:
     """Return the place of an agent: of a team mate by its name, of this agent or of one above it."""
     at: RunState | None = run
     while at is not None:
-        if (mate := at.mate(name)) is not None:
+        for mate in at.mates(name):
             return mate.place
         at = at.above
     return f"{name}/"
