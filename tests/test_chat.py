@@ -274,6 +274,7 @@ def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any) -> 
     terminal.type("\x03")
     assert terminal.ends() == 130
     assert f"left open; `tachograph chat chats/talker_1 --base-url {terminal.service.url}`" in terminal.text
+    assert exit_code("run", "chats/talker_1") == exit_code("resume", "chats/talker_1") == 2
     assert "the model that it has" in begin("chats/talker_1", "--llm", "openai:other", code=2).text
     terminal = begin("chats/talker_1")
     terminal.until("1 turn so far; the last answer:\nstill here\n")

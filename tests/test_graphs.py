@@ -105,6 +105,17 @@ def test_a_graph_that_does_not_come_to_its_end_says_so(graph: Graph, ending: str
     assert sum(isinstance(event, log.AgentStarted) for event in made.events) == agents
 
 
+def test_a_reviewer_is_given_the_question_and_the_work_alone() -> None:
+    seen: list[str] = []
+
+    def reviews(task: str) -> str:
+        seen.append(task)
+        return "fine"
+
+    work = loop_until(worker("write", lambda task: "w"), is_fine, reviewer=worker("judge", reviews))
+    assert answer_of(sequence(FIND, work)) == "w" and seen == ["Task: x\n\nWork: w"]
+
+
 def test_agents_of_a_graph_go_side_by_side_so_far_as_the_policy_allows() -> None:
     def order(most: int) -> list[str]:
         policy = Policy.from_dict(merged(POLICY, merged(TEAM, {"agents": {"max_parallel": most}})))

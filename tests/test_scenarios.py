@@ -23,10 +23,11 @@ from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError
 from tachograph.review.explain import explain
 from tachograph.runtime.driver import InDoubt, Word
-from tachograph.runtime.log.events import Decided
+from tachograph.runtime.log.events import AgentStarted, Decided, RunStarted
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.lines import read_log
 from tachograph.runtime.run import make_run
+from tachograph.tracing.spans import spans_of
 from tests.project import PLANTED, folder_of_row, make_project, scenarios, task_of_row
 
 ROWS = scenarios()
@@ -65,6 +66,20 @@ def test_people_are_told_what_the_gate_said(project: Path, name: str) -> None:
             assert any(line.endswith(f" {event.reason} ({event.place})") for line in told), event
     lines = shown(folder_of_row(project, name), name)
     assert [line.split()[0] for line in lines] == [event.at for event in events]
+
+
+def test_a_span_names_the_policy_that_decided(project: Path) -> None:
+    for name in NAMES_OF_ROWS:
+        events = [line.event for line in read_log(compared(project, name)["state.jsonl"])]
+        heads = [event for event in events if isinstance(event, RunStarted | AgentStarted)]
+        versions = {
+            it.file: it.version for head in heads for it in (head.policy, head.plan) if it is not None
+        }
+        checks = [span.attributes for span in spans_of(events) if span.name == "policy_check"]
+        assert checks or not any(isinstance(event, Decided) for event in events)
+        for told in checks:
+            file = str(told["agent.policy.at"]).partition("#")[0]
+            assert told["agent.policy.version"] == versions.get(file, told["agent.policy.version"]), name
 
 
 @pytest.mark.parametrize("name", NAMES_OF_ROWS)

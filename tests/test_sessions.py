@@ -95,6 +95,8 @@ def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) ->
         async with Session(agent, tmp_path / "talk") as session:
             asking = asyncio.create_task(session.ask("wait for ever"))
             await started.wait()
+            with pytest.raises(InputError):
+                session.undo()
             turn = await session.interrupt("what now?")
             assert turn is not None and turn.answer == "what now? (4)"
             assert ((await asking).ending, (await asking).mode) == ("cancelled", "interrupted")

@@ -12,7 +12,8 @@ import tachograph
 from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, ToolCall
 from tachograph.evidence.verify import verify
 from tachograph.runtime.log import events as log
-from tests.project import BOARD, POLICY, TEAM, merged
+from tests.commands import exit_code
+from tests.project import BOARD, POLICY, TEAM, make_project, merged
 
 NAMES = [*TEAM, *BOARD, "anna", "ben", "exit_plan"]
 WIDE = {
@@ -151,6 +152,7 @@ def test_a_mate_stays_from_turn_to_turn_and_ends_with_the_conversation(tmp_path:
     assert anna.heard() == ["1", "Message from the agent of the run: 2"]
     assert (count_of(done.events, log.AgentStarted), count_of(done.events, log.AgentEnded)) == (1, 1)
     assert [type(event) for event in done.events[-2:]] == [log.AgentEnded, log.RunEnded]
+    assert (tmp_path / "talk/run_report.md").read_text().count("## Turn ") == 2
 
 
 def test_mates_write_to_each_other_by_name() -> None:
@@ -266,3 +268,23 @@ def test_an_interrupt_while_mates_rest_is_one_of_nothing(tmp_path: Path) -> None
         turn = session.interrupt("on")
         assert turn is not None and (turn.number, turn.answer) == (2, "two")
         session.close()
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ({"echo": ["anna"]}, "no generator function"),
+        ({"pipeline": ["nobody"]}, "there is no profile 'nobody'"),
+        ({"nothing": ["anna"]}, "tools/nothing.py"),
+    ],
+)
+def test_what_cannot_start_agents_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: dict[str, list[str]], words: str
+) -> None:
+    row = {"name": "x", "turns": ["done"], "functions": functions, "expect": {}}
+    root = make_project(
+        tmp_path / "p", [{**row, "policy": {"tool_registry": {"allowed": ["echo", "pipeline", "anna"]}}}]
+    )
+    assert exit_code("run", str(root / "tasks/s/x.yaml")) == 2
+    said = capsys.readouterr().err
+    assert words in said and len(said.splitlines()) == 1
