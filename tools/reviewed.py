@@ -1,18 +1,18 @@
-"""Have something looked up until a reviewer accepts it, at most three times."""
+"""Have a document read until a reviewer accepts what is said of it, at most three times."""
 
 from typing import Any
 
 from tachograph import loop_until
 
-DESCRIPTION = (
-    "Have something looked up, and reviewed until it is accepted. Returns how that ended, and the answer."
-)
+DESCRIPTION = "Have a document read, and what is said of it reviewed until it is accepted. Returns how that ended, and the answer."
 
 INPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["task"],
-    "properties": {"task": {"type": "string", "minLength": 1, "description": "What to look up."}},
+    "properties": {
+        "task": {"type": "string", "minLength": 1, "description": "The document, and what to say of it."}
+    },
 }
 
 OUTPUT_SCHEMA: dict[str, Any] = {
@@ -31,4 +31,4 @@ def _is_accepted(said: str) -> bool:
     return said.lower().startswith("accepted")
 
 
-run = loop_until("researcher", _is_accepted, reviewer="reviewer", most=3).run
+run = loop_until("reader", _is_accepted, reviewer="reviewer", most=3).run
