@@ -4,7 +4,7 @@ from typing import Any
 
 from tachograph import loop_until
 
-DESCRIPTION = "Have a document read, and what is said of it reviewed until it is accepted. Returns how that ended, and the answer."
+DESCRIPTION = "Have a document read, and the answer reviewed until it is accepted. Returns how that ended."
 
 INPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
