@@ -267,9 +267,9 @@ def in_tachograph(script: Script, folder: Path | None) -> Made:
     made, took = timed(
         lambda: tachograph.record(agent, QUESTION, out=folder) if folder else agent.run(QUESTION)
     )
-    # the graph stands for a model as well, whose tokens are estimated
-    usage = [event.usage for event in made.events if isinstance(event, ModelReplied)]
-    tokens = sum(each.input_tokens + each.output_tokens for each in usage if not each.estimated)
+    # the graph stands for a model as well; those that are asked are in the agents below
+    replies = [event for event in made.events if isinstance(event, ModelReplied) and "/" in event.at]
+    tokens = sum(it.usage.input_tokens + it.usage.output_tokens for it in replies)
     same = made.answer, len(script.asked), len(script.searched), tokens
     denied = [event.place for event in made.events if isinstance(event, Decided) and event.decision == "deny"]
     left = f"{len(tachograph.check(agent, folder))} differences in `check`" if folder else ""
