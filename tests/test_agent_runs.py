@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, ToolCall
+from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, ToolCall, WindowLimits
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
@@ -375,3 +375,9 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     assert f"tools/echo.py:{line}: ValueError: why\\u{{1b}}[2J\n" in caplog.text
     assert made.ending == "failure_mode_terminal"
     assert "why" not in repr(made.events)
+
+
+@pytest.mark.parametrize("window", [{"max_bytes": 5000}, WindowLimits(400), 7])
+def test_a_window_that_is_none_is_refused(window: Any) -> None:
+    with pytest.raises(InputError):
+        Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), window=window)

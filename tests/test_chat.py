@@ -225,6 +225,17 @@ def test_a_person_is_asked(project: Path, begin: Any) -> None:
     assert [line for line in log.splitlines() if '"answered"' in line and '"by":"terminal"' in line][1:]
 
 
+def test_a_line_that_was_typed_too_early_answers_no_other_question(project: Path, begin: Any) -> None:
+    both = (O.call(n, "mail", json.dumps({"path": "x", "text": f"{n}"})) for n in (0, 1))
+    terminal = begin("talker", answers=[answer(whole(O, b"".join(both), stop="tool_calls")), says("sent")])
+    terminal.type("send two\r", "approval: tool", label="[y/n]")
+    terminal.type("y\ry\r", "approval: tool", 2, label="[y/n]")
+    terminal.type("n\r", "[y/n] n", label="Why not?")
+    terminal.type("enough\r", "turn 1: 2 steps")
+    log = quits(terminal, project, 1)
+    assert [line.count('"answer":"allow"') for line in log.splitlines() if '"answered"' in line] == [1, 0]
+
+
 def test_interrupts_a_summary_and_an_undo(project: Path, begin: Any) -> None:
     rest = calls("mail", path="x", text="one"), says("sum"), says("summed"), says("last")
     terminal = begin("talker", answers=[never, says("second"), never, *rest])
@@ -325,7 +336,7 @@ HIDDEN = f"import sys; sys.modules['prompt_toolkit'] = None; {PROGRAM}"
     [
         (("talker",), HIDDEN, 'pip install "tachograph[chat]"'),
         (("nobody",), PROGRAM, "there is no such task"),
-        (("s/live",), PROGRAM, "names no model; give --llm"),
+        (("s/live",), PROGRAM, "names no model, or several; give --llm"),
         (("talker", "--llm", "openai:"), PROGRAM, "PROVIDER:MODEL"),
     ],
 )

@@ -51,6 +51,7 @@ _COMMANDS: Final = {
     "Ctrl-C": "interrupts a turn, as typing does; twice, it leaves the conversation open",
 }
 _SAY, _ALLOW, _WHY = "> ", "Allow this call? [y/n] ", "Why not? "
+_YES, _NO = ("y", "yes"), ("n", "no")
 
 
 def talk(
@@ -140,7 +141,7 @@ class Chat:
         self._works = self.was_said and not isinstance(self._last(log.Arrived | log.TurnEnded), log.TurnEnded)
         self._answer: asyncio.Future[Answer] | None = None  # of a person who is asked
         self._label, self._was_interrupt = _SAY, False  # whether Ctrl-C came last
-        self._one_at_a_time, self._questions = asyncio.Lock(), 0
+        self._one_at_a_time = asyncio.Lock()
         self._jobs: list[asyncio.Task[Any]] = []  # what was said and has not been answered
         self._session: PromptSession[str] = PromptSession(
             lambda: self._label,
@@ -214,23 +215,16 @@ class Chat:
 
     async def approve(self, question: AskPerson) -> Answer:
         """Ask the person at the terminal about a call; calls side by side are asked about one after another."""
-        self._questions += 1
-        try:
-            async with self._one_at_a_time:
-                return await self._ask(question)
-        finally:
-            self._questions -= 1
-
-    async def _ask(self, question: AskPerson) -> Answer:
-        draft = self._buffer.document  # what was typed before is no answer
-        self._buffer.reset()
-        self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
-        self._tell([question_of(question)])
-        try:
-            return await self._answer
-        finally:  # also if the time is up, or the turn is interrupted
-            self._answer, self._label = None, _SAY
-            self._buffer.reset(draft)
+        async with self._one_at_a_time:
+            draft = self._buffer.document  # what was typed before is no answer
+            self._buffer.reset()
+            self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
+            self._tell([question_of(question)])
+            try:
+                return await self._answer
+            finally:  # also if the time is up, or the turn is interrupted
+                self._answer, self._label = None, _SAY
+                self._buffer.reset(draft)
 
     # ---- what is typed -----------------------------------------------------------------------------------------------
 
@@ -253,15 +247,20 @@ class Chat:
             said = text.strip()
             if said == "/quit":
                 return OK
-            if self._answer is not None:
+            if self._answer is not None and not self._answer.done():
                 self._answered(said)
-            elif self._questions:  # typed before the next one was shown, it is no answer to that
-                continue
+            elif self._works and said.lower() in (
+                *_YES,
+                *_NO,
+            ):  # too late for one question, or early for another
+                self._tell([harmless("nothing is asked now", dim=True)])
             elif said.startswith("/") and not said.startswith("//"):
                 try:
                     self._tell(map(harmless, self._command(*said.partition(" ")[::2])))
-                except (InputError, OSError) as error:
+                except InputError as error:
                     self._tell([harmless(str(error), fg="red")])
+                except OSError as error:
+                    self._tell([harmless(f"{error.filename}: {error.strerror}; name another file", fg="red")])
             elif said:
                 said, works = said.removeprefix("/") if said.startswith("//") else said, self._works
                 self._works = True
@@ -274,9 +273,9 @@ class Chat:
         assert self._answer is not None
         if self._label == _WHY:
             self._answer.set_result(Answer("deny", "terminal", text))
-        elif text.lower() in ("y", "yes"):
+        elif text.lower() in _YES:
             self._answer.set_result(Answer("allow", "terminal"))
-        elif text.lower() in ("n", "no"):
+        elif text.lower() in _NO:
             self._label = _WHY
         else:
             self._tell([harmless("answer y or n; Ctrl-C interrupts the turn", dim=True)])

@@ -22,10 +22,10 @@ _MOST = 300  # characters of a line about a call
 _WIDTH = 80  # characters after which a line that a model has not finished is broken
 
 
-def harmless(text: str, **style: object) -> str:
-    """Return a text of any lines that is harmless at a terminal, in a style of click."""
+def harmless(text: str, *, fg: str | None = None, dim: bool | None = None) -> str:
+    """Return a text of any lines that is harmless at a terminal, in a colour of click or dim."""
     lines = text.replace("\r\n", "\n").split("\n")
-    return click.style("\n".join(map(escape_terminal, lines)), **style)  # type: ignore[arg-type]
+    return click.style("\n".join(map(escape_terminal, lines)), fg=fg, dim=dim)
 
 
 class Lines:
@@ -55,7 +55,8 @@ class Lines:
         place = place_of(event.at)
         indent = f"{'  ' * place.count('/')}{place} " if place else ""
         for colour, text in self._said(event, self._calls.get(above)):
-            yield harmless(f"{indent}{text}", **({"dim": True} if colour == "dim" else {"fg": colour}))
+            is_dim = colour == "dim"
+            yield harmless(f"{indent}{text}", fg=None if is_dim else colour, dim=is_dim or None)
 
     def piece(self, piece: Piece) -> Iterator[str]:
         """Yield the lines that a piece of a reply completes; of agents below only whole replies are shown."""

@@ -134,7 +134,7 @@ def task_for_chat(project: Project, given: str, llm: str | None) -> Task:
 
 def _new_task(project: Project, kind: str, of: str, about: Mapping[str, Any], llm: str | None) -> Task:
     if not llm:
-        raise InputError("names no model", file=of, remedy="give --llm PROVIDER:MODEL")
+        raise InputError("names no model, or several", file=of, remedy="give --llm PROVIDER:MODEL")
     name = re.sub("[^a-z0-9_]", "_", of.lower())
     number = next(it for it in count(1) if not (project.root / f"tasks/{kind}/{name}_{it}.yaml").exists())
     label = f"tasks/{kind}/{name}_{number}.yaml"

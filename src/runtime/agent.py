@@ -350,6 +350,7 @@ def live_redactor(policy: Policy, key: bytes) -> Redactor:
 def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, window: Any) -> None:
     """Refuse what no agent can be made of. Raises InputError."""
     listed = [] if isinstance(hooks, Hooks) else hooks
+    is_window = isinstance(window, WindowLimits) and window.max_bytes >= 1000
     are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
     for what, is_right, remedy in (
         ("llm", is_model(llm) or isinstance(llm, Fallback), "give a function, or PROVIDER:MODEL"),
@@ -357,7 +358,7 @@ def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, wi
         ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
         ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),
         ("hooks", are_hooks, "give Hooks(...)"),
-        ("window", window is None or window.max_bytes >= 1000, "give WindowLimits of 1000 bytes or more"),
+        ("window", window is None or is_window, "give WindowLimits(max_bytes=1000) or more"),
     ):
         if not is_right:
             raise InputError(f"the agent's {what} cannot be used", remedy=remedy)

@@ -7,20 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    pass
 
 
 def wall_time() -> str:
     """Return the time as RFC 3339 in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def hours_of_today() -> list[datetime]:
-    """Return each full hour of the day in UTC."""
-    from datetime import UTC, datetime  # a run needs it not
-
-    today = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    return [today.replace(hour=hour) for hour in range(24)]
 
 
 def wall_ns() -> int:
