@@ -274,7 +274,9 @@ def test_a_plan_is_refused_and_allowed(project: Path, begin: Any) -> None:
     quits(terminal, project, 2)
 
 
-def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any) -> None:
+def test_a_conversation_goes_on_after_its_process(
+    project: Path, begin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     terminal = begin("talker", answers=[never, says("still here"), says("hello")])
     terminal.type("work\r", "I begin", label="")
     os.kill(terminal.process.pid, signal.SIGKILL)
@@ -286,6 +288,7 @@ def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any) -> 
     assert terminal.ends() == 130
     assert f"left open; `tachograph chat chats/talker_1 --base-url {terminal.service.url}`" in terminal.text
     assert exit_code("run", "chats/talker_1") == exit_code("resume", "chats/talker_1") == 2
+    assert capsys.readouterr().err.count("is a conversation; ") == 2
     assert "the model that it has" in begin("chats/talker_1", "--llm", "openai:other", code=2).text
     terminal = begin("chats/talker_1")
     terminal.until("1 turn so far; the last answer:\nstill here\n")

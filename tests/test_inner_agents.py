@@ -211,9 +211,20 @@ def asks_for_nothing(found: Any) -> Work:
     return {}
 
 
+def asks_for_too_much(found: Any) -> Work:
+    yield [("reader", f"{n}") for n in range(65)]
+    return {}
+
+
+def asks_for_none(found: Any) -> Work:
+    yield []
+    return {}
+
+
 WRONG = [
     (fails, "LookupError"), (says_who, ""), (ends_the_process, "CancelledError"), (gives_another_type, "NotJson"),
     (has_another_agent_work, "LookupError"), (has_no_name, "TypeError"), (asks_for_nothing, "TypeError"),
+    (asks_for_too_much, "LookupError"), (asks_for_none, "LookupError"),
 ]  # fmt: skip
 
 

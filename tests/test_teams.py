@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ WIDE = {
     "tool_registry": {"allowed": NAMES},
     "loop_budget": {"max_iterations": 99, "max_tokens": 10_000, "max_tool_calls": 99},
     "agents": {"max_depth": 1, "max_children": 9, "max_parallel": 3},
+    "cycle_detection": {"max_repeats": 9},
     "on_deny": "inform",
 }
 
@@ -95,13 +97,12 @@ def test_who_waits_for_something_on_the_board_is_told_when_it_is_free() -> None:
     lead = Scripted(
         [todo("note", "find"), todo("find"), told("anna", "note"), told("ben", "find")], *["wait"] * 5
     )
-    anna = Scripted(
-        [claim("note")], "I wait", [claim("note")], [("complete_todo", {"todo": "note"})], "written"
-    )
+    twice = [claim("note"), claim("note")]
+    anna = Scripted(twice, "I wait", [claim("note")], [("complete_todo", {"todo": "note"})], "written")
     ben = Scripted([claim("")], [("complete_todo", {"todo": "find"})], "found")
     made = team(lead, anna=anna, ben=ben).run("go")
     assert anna.heard() == ["note", "Message from ben: note is free now"]
-    assert answers_of(made.events, "claimed") == [False, True, True]
+    assert answers_of(made.events, "claimed") == [False, False, True, True]
     assert answers_of(made.events, "free") == [["note"], []]
 
 
@@ -148,11 +149,26 @@ def test_a_mate_stays_from_turn_to_turn_and_ends_with_the_conversation(tmp_path:
     with SyncSession(team(lead, anna=anna), tmp_path / "talk") as session:
         assert [session.ask("go").answer, session.ask("on").answer] == ["one", "two"]
         assert [turn.number for turn in session.turns] == [1, 2]
+        with session.fork(1, tmp_path / "fork") as other:
+            assert [turn.answer for turn in other.turns] == ["one"]
         done = session.close()
     assert anna.heard() == ["1", "Message from the agent of the run: 2"]
     assert (count_of(done.events, log.AgentStarted), count_of(done.events, log.AgentEnded)) == (1, 1)
     assert [type(event) for event in done.events[-2:]] == [log.AgentEnded, log.RunEnded]
     assert (tmp_path / "talk/run_report.md").read_text().count("## Turn ") == 2
+
+
+def test_a_mate_that_was_told_something_ends_with_a_turn_that_is_denied(tmp_path: Path) -> None:
+    calls = [("send_message", {"to": "anna", "text": "2"}), ("shell", {})]
+    lead, anna = Scripted([told("anna", "1")], "wait", "one", calls), Scripted("a", "b")
+    with SyncSession(team(lead, policy(on_deny="terminate"), anna=anna), tmp_path / "talk") as session:
+        assert [session.ask("go").ending, session.ask("on").ending] == [
+            "final_answer",
+            "policy_denial_terminal",
+        ]
+        done = session.close()
+    assert len(anna.asked) == 1
+    assert [it.ending for it in done.events if isinstance(it, log.AgentEnded)] == ["cancelled"]
 
 
 def test_mates_write_to_each_other_by_name() -> None:
@@ -219,7 +235,28 @@ def test_a_mate_of_before_a_hand_over_is_not_told_more(tmp_path: Path, has_hooks
     made = tachograph.record(agent, "go", out=tmp_path / "run")
     assert (made.answer, count_of(made.events, log.AgentStarted), anna.heard()) == ("done", 3, ["2"])
     assert ("b" in seen) == has_hooks
+    places = [event.at for event in made.events]
+    assert places.index("1.c0/end") < places.index("5.m1")  # the first one is no more
     assert verify(tmp_path / "run", "run") == [] == tachograph.check(agent, tmp_path / "run")
+
+
+def test_hooks_on_results_of_who_goes_on_are_not_passed_by() -> None:
+    lead, other = Scripted([told("anna", "1"), ("to_other", {})]), Scripted("wait", "done")
+    hooks = [Hooks("guard", after_call=lambda about: None)]
+    handing_over(lead, other, Scripted("a"), hooks=hooks).run("go")
+    assert "Message from anna: I ended without an answer: cancelled" in other.heard()
+
+
+def test_a_plan_is_asked_of_who_goes_on(tmp_path: Path) -> None:
+    lead, other = Scripted([("to_other", {})]), Scripted([("exit_plan", {"plan": "p"})], "done", "again")
+    rest = {"plan": policy(tool_registry={"allowed": [*NAMES, "to_other"]}, agents={"max_depth": 2})}
+    agent = handing_over(lead, other, Scripted(), **rest)
+    agent.approve = lambda asked: True
+    with SyncSession(agent, tmp_path / "talk") as session:
+        assert session.ask("go").answer == "done"
+        session.plan()
+        assert session.ask("on").answer == "again"
+        assert answers_of(session.close().events, "planning") == [False, True]
 
 
 def test_a_mate_of_before_a_plan_is_not_told_more(tmp_path: Path) -> None:
@@ -268,6 +305,25 @@ def test_an_interrupt_while_mates_rest_is_one_of_nothing(tmp_path: Path) -> None
         turn = session.interrupt("on")
         assert turn is not None and (turn.number, turn.answer) == (2, "two")
         session.close()
+
+
+def test_a_function_starts_the_same_agents_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {
+        "name": "x",
+        "turns": ["done"],
+        "functions": {"pipeline": ["anna"]},
+        "agents": ["reader"],
+        "expect": {},
+    }
+    root = make_project(
+        tmp_path / "p", [{**row, "policy": {"tool_registry": {"allowed": ["pipeline", "anna"]}}}]
+    )
+    profile = json.loads((root / "profiles/reader.yaml").read_text())
+    (root / "profiles/reader.yaml").write_text(json.dumps({**profile, "functions": {"pipeline": ["ben"]}}))
+    assert exit_code("run", str(root / "tasks/s/x.yaml")) == 2
+    assert "two tools are called 'pipeline'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def words(event: log.Event) -> str:
             return "somebody took the last turn back"
         case log.Compacted():
             counted = {"summed up": event.messages, "taken back": event.undone}
-            told = [f"{number} messages {what}" for what, number in counted.items() if number]
+            told = [f"{n} message{'s' * (n > 1)} {what}" for what, n in counted.items() if n]
             told += [f"{event.results} results left out"] if event.results else []
             return f"{', '.join(told) or 'nothing left out'}; the model is shown {event.size} bytes"
         case log.Closed():

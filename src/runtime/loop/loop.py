@@ -148,7 +148,7 @@ async def _receive(run: RunState) -> bool:
             break  # a message, or a stop of what the agent waits for
     if is_resting:
         run.wake()
-        if run.stopped is not None:
+        if run.stopped is not None and not run.mailbox:
             return False
     if is_idle and run.waits:
         run.window.begin_turn()
