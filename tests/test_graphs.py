@@ -13,7 +13,7 @@ from tachograph import Agent, Graph, LLMInput, LLMOutput, Policy, Tool, loop_unt
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
-from tests.project import POLICY, merged
+from tests.project import POLICY, merged, script
 
 NAMES = ["find", "write", "judge", "fail", "graph"]
 TEAM: dict[str, Any] = {
@@ -127,6 +127,25 @@ def test_agents_of_a_graph_go_side_by_side_so_far_as_the_policy_allows() -> None
     assert order(3)[:3] == ["begin"] * 3
 
 
+def test_a_graph_goes_on_for_an_agent_that_hands_over_to_it() -> None:
+    wide = Policy.from_dict(merged(POLICY, merged(TEAM, {"agents": {"max_depth": 2}})))
+    wide = Policy.from_dict(merged(wide.data, {"tool_registry": {"allowed": [*NAMES, "to_graph"]}}))
+    graph = sequence(FIND, WRITE).as_agent(wide).as_tool("to_graph", "Goes on.", hands_over=True)
+    made = Agent(script([("to_graph", {})]), [graph], wide).run("x")
+    assert made.answer == "[x\n\nWork so far: found x]"
+
+
+def test_what_stands_for_a_model_counts_no_bytes() -> None:
+    replies = [
+        it
+        for it in sequence(FIND).as_agent(POLICIES).run("x" * 500).events
+        if isinstance(it, log.ModelReplied)
+    ]
+    assert [(it.usage.input_tokens, it.usage.estimated) for it in replies if "/" not in it.at] == [
+        (1, False)
+    ] * 2
+
+
 def test_what_a_policy_denies_is_no_part_of_a_graph() -> None:
     few = Policy.from_dict(merged(POLICY, merged(TEAM, {"agents": {"max_children": 1}, "on_deny": "inform"})))
     assert '"policy_denied"' in (answer_of(sequence(FIND, WRITE), of=few) or "")
@@ -147,6 +166,8 @@ def test_what_a_policy_denies_is_no_part_of_a_graph() -> None:
         lambda: sequence("find").as_tool("graph", "Names alone."),
         lambda: sequence(FIND, worker("find", str)).as_agent(POLICIES),
         lambda: tachograph.delegate([worker("write", str, stays=True)]),
+        lambda: sequence(FIND).as_agent(POLICIES, window=tachograph.WindowLimits(5000)),
+        lambda: sequence(FIND).as_agent(POLICIES, output_type=int),
     ],
 )
 def test_what_is_no_graph_is_refused(make: Callable[[], Any]) -> None:

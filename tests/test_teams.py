@@ -208,7 +208,8 @@ def test_an_undo_takes_back_one_turn_after_another(tmp_path: Path) -> None:
         assert model.heard() == ["5"]
         with pytest.raises(tachograph.fail.errors.InputError):
             session.plan()
-        session.close()
+        done = session.close()
+    assert [event.undone for event in done.events if isinstance(event, log.Compacted)] == [2, 2, 2, 2, 0]
     assert tachograph.check(agent, tmp_path / "talk") == []
 
 
