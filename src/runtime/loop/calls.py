@@ -8,7 +8,7 @@
         with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
         _run_function       in place of attempts, where the function of the tool starts agents; its calls come here too
-        start_agent         likewise, where the tool is an agent, which may go on in the place of this one
+        start_agent         likewise, where the tool is an agent, which may go on in the place of this one (outcomes.py)
         tool.answer         likewise, where the loop itself answers
         returned            counts the result, and asks the hooks about it
       window.add_result   the model reads the result, or why there is none
