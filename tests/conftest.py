@@ -13,7 +13,7 @@ from hypothesis import settings
 from tachograph.evidence.record import record
 from tachograph.runtime.io import http
 from tests.io_world import World
-from tests.project import folder_of_row, make_project, scenarios, task_of_row
+from tests.project import folder_of_row, made_once, make_project, scenarios, task_of_row
 
 # on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -22,11 +22,8 @@ settings.load_profile("steady")
 # a job in the background of a shell ignores Ctrl-C, which some tests send to themselves
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
-@pytest.fixture
-def without_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where processes end, and no machine does, nothing has to be on the disk."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
+# no machine dies under a test, only processes do, so nothing has to reach the disk
+os.fsync = lambda fd: None
 
 
 @pytest.fixture
@@ -40,8 +37,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which every scenario is recorded; the run is what each expects, or `record` had raised."""
-    rows = scenarios()
-    root = make_project(tmp_path_factory.mktemp("one place"), rows)
-    for name in (row["name"] for row in rows):
-        record(task_of_row(root, name), folder_of_row(root, name))
-    return root
+
+    def make(root: Path) -> None:
+        rows = scenarios()
+        make_project(root, rows)
+        for name in (row["name"] for row in rows):
+            record(task_of_row(root, name), folder_of_row(root, name))
+
+    return made_once("one place", tmp_path_factory, make)

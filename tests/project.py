@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tachograph import LLMInput, LLMOutput, ToolCall
@@ -218,6 +222,17 @@ def _scenarios() -> list[dict[str, Any]]:
     for path in sorted((HERE / "scenarios").glob("*.yaml")):
         rows += yaml.safe_load(path.read_text(encoding="utf-8"))
     return rows
+
+
+def made_once(name: str, factory: pytest.TempPathFactory, make: Callable[[Path], object]) -> Path:
+    """Return a folder that one of the processes that run tests makes for all of them. Nobody writes into it."""
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with open(f"{place}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            make(place)
+    return place
 
 
 def task_of_row(root: Path, name: str) -> Task:

@@ -26,10 +26,16 @@ from tachograph.runtime.policy.leaf import Question, Rule
 from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.redaction.redactor import Redactor
 from tachograph.runtime.tools.contract import Tool
-from tests.project import PLANTED, scenarios, task_of_row
+from tests.project import PLANTED, make_project, scenarios, task_of_row
 
 ROWS = {row["name"]: row for row in scenarios()}
 REDACTED = {name: row for name, row in ROWS.items() if "redact" in row.get("policy", {})}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scenarios, which are recorded otherwise here."""
+    return make_project(tmp_path_factory.mktemp("ablation") / "p", scenarios())
 
 
 def is_red(project: Path, folder: Path, name: str) -> bool:

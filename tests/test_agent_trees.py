@@ -127,7 +127,6 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
     return tree(models, [random_policy(draw) for _ in models], tools, plan, **rest)
 
 
-@pytest.mark.usefixtures("without_a_disk")
 def test_random_live_trees_replay_and_resume_to_the_same_bytes(tmp_path: Path) -> None:
     async def one(n: int, draw: random.Random) -> None:
         worlds: list[Any] = []

@@ -32,7 +32,6 @@ def run(args, io):
         file.write(args["text"])
     return {{}}
 """
-pytestmark = pytest.mark.usefixtures("without_a_disk")
 
 
 def compared(folder: Path) -> dict[str, bytes]:

@@ -113,7 +113,6 @@ def test_calls_that_only_read_go_side_by_side() -> None:
     replayed(made, result.events)
 
 
-@pytest.mark.usefixtures("without_a_disk")
 def test_random_live_runs_replay_to_the_same_bytes(tmp_path: Path) -> None:
     """Tools take a random time, in the loop and in threads; some fail, and some calls or runs are stopped."""
 

@@ -115,10 +115,9 @@ def test_a_run_that_died_goes_on_to_the_same_bytes(
     lines = whole["state.jsonl"].split(b"\n")[:-1]
     begun = [number for number, line in enumerate(lines, 1) if b'"tool_started"' in line]
     deaths = sorted({*begun, *range(0, len(lines), max(1, len(lines) // 3))})
-    root = make_project(tmp_path / "p", [row for row in ROWS if row["name"] == name])
-    made, place = task_of_row(root, name), folder_of_row(root, name)
+    made, place = task_of_row(project, name), folder_of_row(tmp_path, name)
     for number, word in [(n, word) for n in deaths for word in (get_args(Word) if n in begun else (None,))]:
-        shutil.rmtree(root / "runs", ignore_errors=True)
+        shutil.rmtree(place.parent, ignore_errors=True)
         with monkeypatch.context() as patch:
             _die_after(number, patch)
             with pytest.raises(Died):
@@ -141,7 +140,7 @@ def test_a_run_that_died_goes_on_to_the_same_bytes(
         assert not partial_of(place).exists()
         replay(made, kept, name)
         if not doubts:
-            assert compared(root, name) == whole, f"died after line {number}"
+            assert compared(tmp_path, name) == whole, f"died after line {number}"
 
 
 def _die_after(number: int, patch: pytest.MonkeyPatch) -> None:

@@ -155,12 +155,13 @@ def run(
 
 def _say_wider(task: Task) -> None:
     """Say which policies of plans and profiles allow more than that of the task, which counts for nothing there."""
+    others = {it.version: it for it in task.policies if it.version != task.policy.version}.values()
+    if not others:
+        return
     from ..review.compare import gates, wider
 
-    others = {it.version: it for it in task.policies if it.version != task.policy.version}.values()
-    tools = {tool.name: tool for tool in task.tools} if others else {}
     for other in others:
-        for change in wider(*gates(task.policy, other, tools), {}):
+        for change in wider(*gates(task.policy, other, {tool.name: tool for tool in task.tools}), {}):
             words = f"{change.place}: {change.words}, which {task.policy.file} above it denies"
             say(f"tachograph: {other.file} allows {words}", err=True)
 

@@ -157,8 +157,8 @@ HOSTILE = [
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     """A square of the length would need hours here: the test would stand still, not fail by a clock."""
     redactor = Redactor(KINDS, {"PHRASE": "correct horse battery staple"}, KEY)
-    text = unit * (100_000 // len(unit))
-    assert in_pieces(redactor, text, 9_973) == redactor.text(text)
+    text = unit * (50_000 // len(unit))
+    assert in_pieces(redactor, text, 4_987) == redactor.text(text)
 
 
 def grows(pattern: str, unit: str) -> float:

@@ -25,7 +25,7 @@ def search(pattern: str, text: str) -> tuple[int, list[tuple[int, int]]]:
         if not nodes:
             yield at
             return
-        kind, of = str(nodes[0][0]), nodes[0][1]
+        kind, of = nodes[0][0].name, nodes[0][1]
         ways: Iterable[int]
         if kind == "SUBPATTERN":
             ways = ends([*of[3]], at, (flags | of[1]) & ~of[2])

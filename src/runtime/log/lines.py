@@ -100,9 +100,10 @@ def _is_whole(tail: bytes, before: bytes | None) -> bool:
 def _damage(whole: list[bytes], n: int) -> str:
     """Return what happened to a line whose check is wrong."""
     texts = [line[:-_CHECK] + b"}" for line in whole]
+    digests = [sha256(text).digest() for text in texts]
 
     def follows(line: int, before: int) -> bool:
-        return _checked(texts[line], sha256(texts[before]).digest())[0] == whole[line] + b"\n"
+        return _checked(texts[line], digests[before])[0] == whole[line] + b"\n"
 
     if whole[n].endswith(b"\r"):
         return "ends with a carriage return: the file was converted; take it as it was written"

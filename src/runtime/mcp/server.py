@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ PROFILES: Final = "profiles"
 _SCHEMA: Final = "mcp-lock/v1"
 _MOST_BYTES: Final = 16 << 20
 _REMEDY: Final = "restore it from git, or remove it and accept the servers again"
+_parsed: Final = lru_cache(maxsize=1)(json.loads)  # the tasks of a project share one
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,30}")
 _RESULT: Final = {
     "type": "object",
@@ -177,7 +179,7 @@ def check_place(name: str, place: ServerPlace) -> None:
 def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     """Return the accepted definitions by server and tool; none where there is no file. Raises ToolError."""
     try:
-        data = json.loads(read_plain(path, _MOST_BYTES))
+        data = _parsed(read_plain(path, _MOST_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -188,7 +190,7 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     servers = data["servers"] if is_lock else {}
     if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
         raise ToolError("is no list of accepted tools", file=path.name, remedy=_REMEDY)
-    return servers
+    return {**servers}
 
 
 def _name(server: str, tool: str) -> str:
