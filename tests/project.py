@@ -235,9 +235,14 @@ def made_once(name: str, factory: pytest.TempPathFactory, make: Callable[[Path],
     return place
 
 
+_loaded: dict[Path, dict[Any, Any]] = {}
+
+
 def task_of_row(root: Path, name: str) -> Task:
-    """Return the task of a scenario in a project."""
-    return load_task(root / "tasks" / "s" / f"{name}.yaml")
+    """Return the task of a scenario in a project; those of a project share what they load, as in one command."""
+    task = load_task(root / "tasks" / "s" / f"{name}.yaml")
+    task.share(_loaded.setdefault(root, {}))
+    return task
 
 
 def folder_of_row(root: Path, name: str) -> Path:

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, ToolCall, WindowLimits
+from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, WindowLimits
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
 from tachograph.runtime.log.events import Made, ModelReplied, RunEnded
 from tachograph.runtime.log.journal import Diverged
+from tachograph.runtime.log.values import Usage
 from tests.project import POLICY, make_project, merged
 
 NAMED = ["look", "log"]
@@ -381,3 +382,20 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
 def test_a_window_that_is_none_is_refused(window: Any) -> None:
     with pytest.raises(InputError):
         Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), window=window)
+
+
+def test_a_result_tells_tokens_and_denials_of_all_agents(project: Path) -> None:
+    def agent(*tools: Tool, calls: list[str], tokens: int) -> Agent:
+        usage = {"input_tokens": tokens, "output_tokens": 1, "cached_tokens": tokens // 2}
+        proposed = LLMOutput(tool_calls=[ToolCall(name, {"task": "t"}) for name in calls], usage=usage)
+        answer = LLMOutput(final_answer="done", usage=usage if tools else None)
+        return Agent(lambda asked: proposed if asked.step_index == 1 else answer, tools, policy)
+
+    allowed = {"tool_registry": {"allowed": ["below"]}, "agents": {"max_depth": 1, "max_children": 1}}
+    policy = Policy.from_dict(merged(POLICY, {**allowed, "on_deny": "inform"}))
+    below = agent(calls=["shell"], tokens=40)
+    made = agent(below.as_tool("below", "Asks."), calls=["below", "shell"], tokens=600).run("?")
+    assert [it.at for it in made.denials] == ["1.c0/1.c0.d", "1.c1.d"]
+    assert made.usage.cached_tokens == 20 + 300 + 300 and made.usage.estimated
+    assert made.usage.input_tokens > 40 + 600 + 600
+    assert Agent(lambda asked: 1 / 0, [], policy).run("?").usage == Usage()  # no reply

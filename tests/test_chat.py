@@ -49,12 +49,13 @@ class Terminal:
 
     service: Any = None
 
-    def __init__(self, root: Path, *words: str, program: str = PROGRAM) -> None:
+    def __init__(self, root: Path, *words: str, program: str = PROGRAM, command: str = "chat") -> None:
         self._master, slave = os.openpty()
+        self.mode = termios.tcgetattr(self._master)
         termios.tcsetwinsize(slave, (40, 200))
         environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "OPENAI_API_KEY": SECRET}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, "chat", *words],
+            [sys.executable, "-c", program, command, *words],
             cwd=root,
             env={**environment, "PYTHONPATH": str(Path(__file__).parents[1])},
             stdin=slave,
@@ -93,6 +94,10 @@ class Terminal:
             pass
         return self.process.wait(max(1, self._end - time.monotonic()))
 
+    def is_as_before(self) -> bool:
+        """Return whether what is typed is shown again, line by line."""
+        return termios.tcgetattr(self._master) == self.mode
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -119,13 +124,11 @@ def begin(project: Path) -> Iterator[Callable[..., Any]]:
     services: list[Service] = []
     terminals: list[Terminal] = []
 
-    def start(
-        *words: str, answers: Sequence[Answer] = (), code: int | None = None, program: str = PROGRAM
-    ) -> Terminal:
+    def start(*words: str, answers: Sequence[Answer] = (), code: int | None = None, **how: str) -> Terminal:
         if answers:
             services.append(Service(*answers))
         url = ("--base-url", services[-1].url) if services else ()
-        terminals.append(terminal := Terminal(project, *words, *url, program=program))
+        terminals.append(terminal := Terminal(project, *words, *url, **how))
         if code is None:
             terminal.until("/quit ends")
         else:
@@ -283,14 +286,19 @@ def test_a_conversation_goes_on_after_its_process(
     assert terminal.ends() == -signal.SIGKILL
     terminal = begin("chats/talker_1")
     terminal.until("turn 1: ")
+    os.kill(terminal.process.pid, signal.SIGTERM)
+    assert terminal.ends() == 130 and terminal.is_as_before()
+    terminal = begin("chats/talker_1")
+    terminal.until("1 turn so far")
     terminal.type("\x03", "press Ctrl-C again")
     terminal.type("\x03")
     assert terminal.ends() == 130
     assert f"left open; `tachograph chat chats/talker_1 --base-url {terminal.service.url}`" in terminal.text
     assert exit_code("run", "chats/talker_1") == exit_code("resume", "chats/talker_1") == 2
-    assert capsys.readouterr().err.count("is a conversation; ") == 2
+    said = capsys.readouterr().err
+    assert "is a conversation; " in said and "needs a terminal" in said
     assert "the model that it has" in begin("chats/talker_1", "--llm", "openai:other", code=2).text
-    terminal = begin("chats/talker_1")
+    terminal = begin("chats/talker_1", command="resume")
     terminal.until("1 turn so far; the last answer:\nstill here\n")
     terminal.type("\x1b[A", "work", label="")
     terminal.type(" more\r", "turn 2: ")

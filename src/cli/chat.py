@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -93,6 +94,8 @@ def talk(
             return new_run(task, llm, base_url, options, chat.approve, started=began)
         return open_run(task, partial, base_url, chat.approve, started=began)
 
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was
+        signal.signal(number, signal.default_int_handler)
     chat = Chat(task.folder, past)
     conversation = Conversation(begin, lambda made: made, folder, chat.listen, settled)
     try:

@@ -33,18 +33,7 @@ from .approval import approve_at_terminal
 from .common import as_yaml, say
 
 # what a task says of its one run, and not of its agent
-_OF_ONE_RUN: Final = (
-    "id",
-    "title",
-    "question",
-    "turns",
-    "forked",
-    "clock",
-    "llm",
-    "approvals",
-    "faults",
-    "expected",
-)
+_OF_ONE_RUN: Final = "id title question turns forked clock llm approvals faults expected".split()
 
 
 def record_live(
@@ -149,8 +138,6 @@ def resume_live(
 ) -> RunMade:
     """Go on with a run of a live model; arguments as above. Raises InputError."""
     people = approve_at_terminal if approve else None
-    if task.is_session:
-        raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
     return resume(open_run(task, partial_of(folder), base_url, people), folder, settled, _tell)
 
 

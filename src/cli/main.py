@@ -60,10 +60,6 @@ def main(arguments: list[str] | None = None) -> None:
             )
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
-            say(
-                "tachograph: of a conversation, with `tachograph chat RUN --done AT` or `--not-done AT`",
-                err=True,
-            )
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)
@@ -287,8 +283,8 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 def resume(
     run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: bool
-) -> None:
-    """Go on with a run whose process ended."""
+) -> int | None:
+    """Go on with a run whose process ended, or with a conversation at this terminal."""
     from ..evidence.folder import partial_of
     from ..evidence.record import resume as resume_run
 
@@ -297,6 +293,9 @@ def resume(
     task, folder = project.task_of(name), project.folder(name)
     if not partial_of(folder).is_dir():
         raise RecordError("has ended", file=name, remedy="there is nothing to resume")
+    if task.is_session and not task.is_scripted:
+        again = {"given": name, "base_url": base_url, "done": done, "not_done": not_done}
+        return click.get_current_context().invoke(chat, **again)  # type: ignore[no-any-return]
     if task.is_scripted:
         made = resume_run(task, folder, settled)
     else:
@@ -305,6 +304,7 @@ def resume(
         made = resume_live(task, folder, settled, base_url, approve)
     project.write_list()
     _say_recorded(name, made)
+    return OK
 
 
 def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word]:

@@ -247,12 +247,6 @@ class Task(AgentFile):
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        for file in (self, *self.profiles.values()):
-            below = [it.agent for it in with_those_below(self.tools_of(file))]
-            models = [self.models_at("", it.spec.model)[1][0] for it in below if isinstance(it, Profile)]
-            for policy in file.own_policies:
-                check_redaction(self.policy, policy)
-                check_prices(policy, (it.name for it in models))
         spec = self.made_with(self._gates, self.models_at(""), self.spec.question)
         return structs.replace(
             spec,
@@ -276,6 +270,12 @@ class Task(AgentFile):
 
     @cached_property
     def _gates(self) -> Gates:
+        for file in (self, *self.profiles.values()):
+            below = [it.agent for it in with_those_below(self.tools_of(file))]
+            models = [self.models_at("", it.spec.model)[1][0] for it in below if isinstance(it, Profile)]
+            for policy in file.own_policies:
+                check_redaction(self.policy, policy)
+                check_prices(policy, (it.name for it in models))
         return self.gates(self.own_tools)
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:

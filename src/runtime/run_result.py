@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from .log.events import Event
+from .log.events import Decided, Event, ModelReplied
+from .log.values import Usage
 from .models.types import Message
 from .schema.answer_type import AnswerType
 
@@ -43,6 +45,18 @@ class RunResult(Struct, frozen=True):
             AnswerMismatch: Code of the type refuses what fits its schema.
         """
         return None if self.output_type is None or self.answer is None else self.output_type.read(self.answer)
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all replies of models, also to the agents below; they are estimated if one of them is."""
+        usages = [astuple(event.usage) for event in self.events if isinstance(event, ModelReplied)]
+        sent, replied, estimated, *parts = map(sum, zip(*usages, strict=True)) if usages else astuple(Usage())
+        return Usage(sent, replied, bool(estimated), *parts)
+
+    @property
+    def denials(self) -> list[Decided]:
+        """What the gate and hooks denied, in order, also of the agents below."""
+        return [it for it in self.events if isinstance(it, Decided) and it.decision == "deny"]
 
 
 class RunOptions(TypedDict, total=False):
