@@ -201,6 +201,8 @@ def test_what_has_moved_is_named(repository: Path, capsys: Out, change: str, is_
 
 def test_what_a_review_tells(repository: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tachograph.evidence.record_files.report", lambda *_: "in another way")
+    shutil.copytree(repository / "runs/loop/hooks", repository / "runs/loop/open.partial")
+    commit(repository)
     assert reviewed(capsys, "HEAD", code=0) == [f"0 of {RUNS} runs changed since HEAD, 0 added, 0 removed"]
     edit(repository / "policy/secrets.yaml", "email, github_token", "email")
     edit(repository / V1, "https://corpus.test/", '"\n  - "'.join(f"https://{n}.test/" for n in range(11)))

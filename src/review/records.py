@@ -102,7 +102,7 @@ def review(project: Project, base: str) -> Review:
         for path, entry in revision.files(project.root / "runs").items():
             kind, _, rest = path.partition("/")
             name, _, file = rest.partition("/")
-            if file:
+            if file and not name.endswith(".partial"):  # a run that has not ended is no record
                 then.setdefault(f"{kind}/{name}", {})[file] = entry
         listed = revision.files(project.root / "policy")
     except OSError as problem:
