@@ -14,8 +14,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # outside test sets: tests that read them are skipped without
 CORPORA := TACHOGRAPH_CORPORA="$${TACHOGRAPH_CORPORA-$(abspath $(wildcard ../shared/corpora))}"
 
-# of tests: more than a machine with two cores has, since some of them wait, and others may keep its cores busy
-WORKERS ?= 4
+# of tests: one more than a machine with two cores has, since some of them wait; who is done takes tests of the others
+WORKERS ?= 3
+TESTS := $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
 # SCENARIO=name chooses one of the tasks of a kind
 tasks_of = $(addprefix $(1)/,$(or $(SCENARIO),$(sort $(notdir $(basename $(wildcard tasks/$(1)/*.yaml))))))
@@ -97,7 +98,7 @@ smoke: $(VENV)/.installed ## the table of runs, policies, tasks and runs against
 
 .PHONY: smoke-runtime
 smoke-runtime: $(VENV)/.installed ## the tests of loop, gate and retry
-	@$(PY) -m pytest -q -n $(WORKERS) -p no:cacheprovider tests/test_scenarios.py tests/properties
+	@$(TESTS) -p no:cacheprovider tests/test_scenarios.py tests/properties
 
 .PHONY: trace-smoke
 trace-smoke: $(VENV)/.installed ## every trace against opentelemetry-proto, its tree and attributes
@@ -163,7 +164,7 @@ lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
 
 .PHONY: test
 test: $(VENV)/.installed ## run the tests
-	@$(CORPORA) $(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+	@$(CORPORA) $(TESTS) $(ARGS)
 
 .PHONY: ci
 ci: ## all that CI does, in a fresh clone of what is committed
