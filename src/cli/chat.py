@@ -252,10 +252,7 @@ class Chat:
                 return OK
             if self._answer is not None and not self._answer.done():
                 self._answered(said)
-            elif self._works and said.lower() in (
-                *_YES,
-                *_NO,
-            ):  # too late for one question, or early for another
+            elif self._works and said.lower() in _YES + _NO:  # too late for a question, or early for the next
                 self._tell([harmless("nothing is asked now", dim=True)])
             elif said.startswith("/") and not said.startswith("//"):
                 try:

@@ -156,8 +156,9 @@ def _say_wider(task: Task) -> None:
         return
     from ..review.compare import gates, wider
 
+    tools = {tool.name: tool for tool in task.tools}
     for other in others:
-        for change in wider(*gates(task.policy, other, {tool.name: tool for tool in task.tools}), {}):
+        for change in wider(*gates(task.policy, other, tools), {}):
             words = f"{change.place}: {change.words}, which {task.policy.file} above it denies"
             say(f"tachograph: {other.file} allows {words}", err=True)
 
@@ -283,7 +284,7 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 def resume(
     run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: bool
-) -> int | None:
+) -> int:
     """Go on with a run whose process ended, or with a conversation at this terminal."""
     from ..evidence.folder import partial_of
     from ..evidence.record import resume as resume_run
@@ -295,7 +296,8 @@ def resume(
         raise RecordError("has ended", file=name, remedy="there is nothing to resume")
     if task.is_session and not task.is_scripted:
         again = {"given": name, "base_url": base_url, "done": done, "not_done": not_done}
-        return click.get_current_context().invoke(chat, **again)  # type: ignore[no-any-return]
+        code: int = click.get_current_context().invoke(chat, **again)
+        return code
     if task.is_scripted:
         made = resume_run(task, folder, settled)
     else:
