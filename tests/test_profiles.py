@@ -131,6 +131,20 @@ def test_what_a_policy_holds_against_the_cost_has_a_price(project: Path) -> None
         LiveRun(task, [known], {"openai:dear": dear}).run_spec()
 
 
+def test_what_a_policy_below_allows_in_vain_is_told_and_may_not_hide_more(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project, {"agents": ["helper"]}, {})
+    assert exit_code("run", "s/asked") == 0
+    told = capsys.readouterr().err.splitlines()
+    assert any(it.startswith("tachograph: policy/helper.yaml allows ") and "reader.yaml" in it for it in told)
+    below = project / "policy/helper.yaml"
+    below.write_text(json.dumps({**json.loads(below.read_text()), "redact": {"kinds": ["email"]}}))
+    assert exit_code("run", "s/asked") == 2
+    *_, line = capsys.readouterr().err.splitlines()  # after what is allowed in vain
+    assert line.startswith("tachograph: policy/helper.yaml:1:") and "email is not redacted" in line
+
+
 def test_a_long_name_of_a_profile(project: Path) -> None:
     name = "n" * 64
     (project / "profiles/reader.yaml").rename(project / f"profiles/{name}.yaml")

@@ -190,7 +190,7 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     servers = data["servers"] if is_lock else {}
     if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
         raise ToolError("is no list of accepted tools", file=path.name, remedy=_REMEDY)
-    return {**servers}
+    return servers
 
 
 def _name(server: str, tool: str) -> str:
