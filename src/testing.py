@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .evidence.task_file import TaskFile
 from .fail.errors import InputError, PolicyError, TaskError
@@ -115,7 +115,7 @@ def decide(
         if verdict.decision == "allow":
             made[name] += 1
             repeats[key] += 1
-        found.append(Decision(*verdict))
+        found.append(Decision(*structs.astuple(verdict)))
     return found
 
 
@@ -140,7 +140,8 @@ def decide_fact(
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
     met_by = _tool({"name": "some_tool"} if tool is None else tool)
-    return Decision(*Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name)))
+    verdict = Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name))
+    return Decision(*structs.astuple(verdict))
 
 
 def run(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log import events as log_events
 from tachograph.runtime.log import values as log_values
 from tachograph.runtime.log.lines import LineWriter
@@ -53,7 +54,7 @@ def log_of(events: list[log_events.Event]) -> bytes:
     for event in events:
         if isinstance(event, log_events.RunEnded):
             event = msgspec.structs.replace(event, sha256=sha256(b"".join(lines)).hexdigest())
-        lines.append(writer.line(log_events.encode(event)))
+        lines.append(writer.line(canonical(event)))
     return b"".join(lines)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Host, Mount, Workspace
-from tachograph.runtime.log.events import encode
 from tachograph.runtime.log.values import Fact
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Question, Verdict
@@ -74,7 +74,7 @@ def denied(io: ToolIO, act: Callable[[], object], fact: Fact) -> None:
     with pytest.raises(PermissionError) as refused:
         act()
     assert io.denied and io.met[-1] == fact and decide(fact).decision == "deny"
-    assert "/" not in str(refused.value) and encode(fact)
+    assert "/" not in str(refused.value) and canonical(fact)
     met = list(io.met)
     for use in (lambda: io.read("book/a.md"), lambda: io.write("desk/x", "x"), lambda: io.list("book"),
                 lambda: io.get("https://site.test/docs/x.md")):  # fmt: skip

@@ -10,10 +10,12 @@ from types import ModuleType
 
 import msgspec
 import pytest
+from click import Context
 
 import tachograph
 from tachograph import testing
-from tachograph.cli.main import commands, policy
+from tachograph.cli.main import commands
+from tachograph.cli.policy import policy
 from tachograph.fail.catalog import ENDINGS, MODES, Happening, classify, happenings
 from tachograph.runtime.loop import calls, loop
 from tachograph.runtime.policy import gate, sections
@@ -90,7 +92,7 @@ def test_nothing_public_is_left_out() -> None:
     keys = {key for it in sections.Section.__subclasses__() for key in it.__struct_encode_fields__}
     tested = {name for name, it in vars(testing).items() if getattr(it, "__module__", "") == testing.__name__}
     public = {*tachograph.__all__, *(name for name in tested if name[0] != "_")}
-    below = {f"tachograph {name}" for name in commands.commands if name != "policy"}
+    below = {f"tachograph {name}" for name in commands.list_commands(Context(commands)) if name != "policy"}
     below |= {f"tachograph policy {name}" for name in policy.commands}
     wanted = [(coded, keys), ("".join(PAGES.values()), public), (PAGES["docs/start.md"], below)]
     assert [name for place, it in wanted for name in it if not re.search(rf"\b{name}\b", place)] == []

@@ -15,7 +15,8 @@ from tachograph.evidence.tasks import load_task
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError
 from tachograph.runtime.driver import InDoubt, Word
-from tachograph.runtime.log.events import Settled, StopAsked, ToolReturned, encode
+from tachograph.runtime.formats.strict_json import canonical
+from tachograph.runtime.log.events import Settled, StopAsked, ToolReturned
 from tachograph.runtime.log.lines import LineWriter, read_log
 from tests.project import make_project, scenarios
 
@@ -119,7 +120,7 @@ def test_a_stop_leaves_a_doubt_a_doubt(tmp_path: Path) -> None:
     log = tmp_path / "runs/s/sent_once.partial/state.jsonl"
     writer, stop = LineWriter(), StopAsked(at="1.a1", t=200_000_000, scope="", why="cancelled")
     texts = [line.text for line in read_log(log.read_bytes())]
-    log.write_bytes(b"".join(map(writer.line, [*texts, encode(stop)])))
+    log.write_bytes(b"".join(map(writer.line, [*texts, canonical(stop)])))
     with pytest.raises(InDoubt):
         resume(task, folder, {})
     with pytest.raises(ExpectationError):

@@ -16,6 +16,7 @@ from tachograph.evidence.replay import replay
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import TransientModelError
 from tachograph.runtime.clock import monotonic_ns
+from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import (
     Event,
     Failed,
@@ -24,7 +25,6 @@ from tachograph.runtime.log.events import (
     Stopped,
     ToolReturned,
     Waited,
-    encode,
 )
 from tachograph.runtime.log.lines import LineWriter, read_log
 from tachograph.runtime.run import make_run
@@ -66,7 +66,7 @@ def agent(model: Any, *tools: Tool, **delta: Any) -> Agent:
 def replayed(of: Agent, events: list[Event]) -> None:
     """Make a run again from its log alone: every line has to be the same."""
     writer = LineWriter()
-    lines = read_log(b"".join(writer.line(encode(event)) for event in events))
+    lines = read_log(b"".join(writer.line(canonical(event)) for event in events))
     head: Any = events[0]
     spec = of.spec(head.question, run_id=head.run_id, seed=head.seed)
     assert run_now(make_run(spec, head, None, lines)).journal.events == events
@@ -369,7 +369,7 @@ def test_a_deadline_stops_a_run_and_its_resume(
         head: Any = result.events[0]
         spec = made.spec("?", run_id=head.run_id, deadline_s=3600)
         kept = [event for event in result.events if event.at.startswith(("0", "1."))]
-        past = read_log(b"".join(writer.line(encode(event)) for event in kept))
+        past = read_log(b"".join(writer.line(canonical(event)) for event in kept))
         PASSED[0] = 0.0  # the clock of another process
         again = runner.run(resumed())
     stops = [(event.scope, event.why) for event in result.events if isinstance(event, StopAsked)]

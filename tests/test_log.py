@@ -21,7 +21,8 @@ from tachograph.evidence.record_files import read_files
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import problems_of, verify
 from tachograph.fail.errors import OutputError, RecordError
-from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, decode, encode
+from tachograph.runtime.formats.strict_json import canonical
+from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, decode
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.journal import Diverged, Journal
 from tachograph.runtime.log.lines import Damaged, LineWriter, read_log
@@ -33,7 +34,7 @@ def log_of(*texts: bytes) -> bytes:
     return b"".join(writer.line(text) for text in texts)
 
 
-STEPS = [encode(StepEnded(at=f"{n}.e", added=f"{n:012}")) for n in range(1, 6)]
+STEPS = [canonical(StepEnded(at=f"{n}.e", added=f"{n:012}")) for n in range(1, 6)]
 
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -120,7 +121,7 @@ def log_again(data: bytes, change: Callable[[list[bytes]], list[bytes]]) -> byte
     """Return a log with other texts, whose checks and digest are right."""
     texts = change([line.text for line in read_log(data)])
     ended = decode(texts.pop())
-    return log_of(*texts, encode(structs.replace(ended, sha256=sha256(log_of(*texts)).hexdigest())))
+    return log_of(*texts, canonical(structs.replace(ended, sha256=sha256(log_of(*texts)).hexdigest())))
 
 
 # by a place and a word in what is said, how the lines of a log are damaged
@@ -138,7 +139,7 @@ LINES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "no event": lambda lines: [log_again(b"".join(lines), lambda texts: [texts[0], b"{}", *texts[1:]])],
     "not begin": lambda lines: [log_again(b"".join(lines), lambda texts: texts[1:])],
     "no run": lambda lines: [
-        log_again(b"".join(lines), lambda texts: [*texts[:2], encode(Waited(at="1.m2.w")), *texts[2:]])
+        log_again(b"".join(lines), lambda texts: [*texts[:2], canonical(Waited(at="1.m2.w")), *texts[2:]])
     ],
 }
 # likewise, how its folder is
@@ -211,7 +212,7 @@ def test_only_what_a_log_writes_is_read(text: bytes) -> None:
 
 
 def test_a_separator_in_a_text_ends_no_line() -> None:
-    text = encode(RunEnded(at="end", ending="x", answer="a\u2028b\x85c", sha256=sha256(b"").hexdigest()))
+    text = canonical(RunEnded(at="end", ending="x", answer="a\u2028b\x85c", sha256=sha256(b"").hexdigest()))
     assert len(read_log(log_of(text))) == 1
 
 

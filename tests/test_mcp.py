@@ -18,7 +18,8 @@ from tachograph.evidence.project import Project
 from tachograph.fail.errors import InputError, PolicyError, ToolError
 from tachograph.review.replays import what_if
 from tachograph.runtime.agent import RunResult
-from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned, encode
+from tachograph.runtime.formats.strict_json import canonical
+from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned
 from tachograph.testing import decide
 from tests.commands import exit_code
 
@@ -205,7 +206,7 @@ def test_what_only_reads_may_be_called_twice(
     made = called(tmp_path, lock, mode, timeout_s=1.5 if mode == "hangs" else 60.0, **sections)
     head, *others = made.events
     assert isinstance(head, RunStarted)
-    lines = [json.loads(encode(event))["event"] for event in others]
+    lines = [json.loads(canonical(event))["event"] for event in others]
     kinds = [kind for kind in lines if kind in ("tool_started", "tool_returned", "failed")]
     assert [head.tools[0].effect, *kinds] == told
     other = {**RETRY, **({} if "tools" in sections else READS)}

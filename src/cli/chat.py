@@ -29,6 +29,7 @@ from ..fail.errors import InputError
 from ..runtime.agent import run_in_new_loop
 from ..runtime.driver import Word
 from ..runtime.effects import AskPerson
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.models.types import Piece, clean_text
 from ..runtime.run import RunMade
@@ -302,7 +303,7 @@ class Chat:
             case "/model":
                 named = [head.model, *(it.name for it in head.fallbacks)]
                 models = " then ".join(f"{it.provider}:{it.name}" for it in named)
-                return [f"{models}  {log.encode(head.options).decode()}", f"used so far: {used_in(events)}"]
+                return [f"{models}  {canonical(head.options).decode()}", f"used so far: {used_in(events)}"]
             case "/export":
                 file = Path(rest or f"{self._name.rpartition('/')[2]}.md")
                 with file.open("x", encoding="utf-8") as out:  # never over another file

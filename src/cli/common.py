@@ -56,14 +56,14 @@ def as_yaml(data: Any) -> str:
 
     import yaml
 
-    from ..runtime.formats.yaml_syntax import AMBIGUOUS
+    from ..runtime.formats.yaml_syntax import is_ambiguous
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
         def represent_str(self, data: str) -> yaml.ScalarNode:
-            style = '"' if AMBIGUOUS.fullmatch(data) else None
+            style = '"' if is_ambiguous(data) else None
             return self.represent_scalar("tag:yaml.org,2002:str", data, style)
 
         def represent_float(self, data: float) -> yaml.ScalarNode:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +28,29 @@ from .common import (
     say,
     version_option,
 )
-from .init import init
-from .mcp import mcp
-from .policy import policy
-from .review import review_command
-from .seal import seal, verify
-from .views import ls, page, profiles, push, show, site
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
     from ..evidence.tasks import Task
     from ..runtime.driver import Word
     from ..runtime.run import RunMade
+
+# the other commands, by the modules that hold them
+_MODULES = {"seal": ("seal", "verify"), "views": ("ls", "page", "profiles", "push", "show", "site")} | {
+    name: (name,) for name in ("init", "mcp", "policy", "review")
+}
+
+
+class _Commands(click.Group):
+    """The commands; those of other modules are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *chain(*_MODULES.values())])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for module in (module for module, names in _MODULES.items() if cmd_name in names):
+            return getattr(import_module(f".{module}", __package__), cmd_name)  # type: ignore[no-any-return]
+        return super().get_command(ctx, cmd_name)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -72,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else OK)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option
 def commands() -> None:
     """Run agents under a policy, and prove the records that their runs leave."""
@@ -374,9 +387,3 @@ def doctor(is_json: bool) -> int:
     for finding in () if is_json else found:
         say(f"{finding.status:4}  {finding.what}: {finding.words}")
     return FAILED if any(finding.status == "bad" for finding in found) else OK
-
-
-commands.add_command(policy)
-commands.add_command(init)
-for command in (ls, mcp, page, profiles, push, review_command, seal, show, site, verify):
-    commands.add_command(command)

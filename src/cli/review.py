@@ -10,10 +10,10 @@ from ..fail.errors import InputError
 from .common import BAD_INPUT, FAILED, OK, as_yaml, count, names_of, project_at, say
 
 
-@click.command("review")
+@click.command()
 @click.argument("base")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
-def review_command(base: str, is_markdown: bool) -> int:
+def review(base: str, is_markdown: bool) -> int:
     """Say how recorded runs and policies differ from those of the commit BASE.
 
     Nothing of the project is run or imported. Exit code 1 if a decision has moved, something is exposed, or a record

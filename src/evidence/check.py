@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ..fail.errors import InputError, NotRecorded
 from ..runtime.effects import Effect, Invoke
-from ..runtime.log.events import Event, Stopped, encode
+from ..runtime.formats.strict_json import canonical
+from ..runtime.log.events import Event, Stopped
 from ..runtime.log.journal import Leak
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
@@ -122,4 +123,4 @@ def shows(policy: Policy | None) -> Callable[[Event], str | None]:
     from ..runtime.agent import live_redactor  # needs an event loop
 
     redactor = live_redactor(policy, b"")
-    return lambda event: redactor.holds(encode(event))
+    return lambda event: redactor.holds(canonical(event))

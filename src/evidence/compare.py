@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ..fail.catalog import Rule
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call, ToolOffer
@@ -269,13 +270,13 @@ def _key(n: int, item: Any) -> str:
 
 def _is_shown(place: str, old: Any, new: Any) -> bool:
     """Return whether a placeholder has gone from where it stood, and something stands there."""
-    hidden, left = (len(PLACEHOLDER.findall(log.encode(value).decode())) for value in (old, new))
+    hidden, left = (len(PLACEHOLDER.findall(canonical(value).decode())) for value in (old, new))
     return hidden > left if new is not None else PLACEHOLDER.search(place) is not None
 
 
 def _short(value: Any, other: Any) -> str:
     """Return a value as JSON, cut around the place where it begins to differ from another."""
-    text, beside = (log.encode(it).decode() for it in (value, other))
+    text, beside = (canonical(it).decode() for it in (value, other))
     if len(text) <= _MOST:
         return text
     same = next((n for n, pair in enumerate(zip(text, beside, strict=False)) if pair[0] != pair[1]), 0)

@@ -17,6 +17,7 @@ from ..runtime.agent import Agent
 from ..runtime.clock import random_hex
 from ..runtime.driver import Word
 from ..runtime.formats.durable_write import write_durably
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.addresses import place_of
 from ..runtime.log.lines import LineWriter
@@ -268,7 +269,7 @@ class Session(Conversation[RunResult]):
                 shutil.copy2(origin / name, partial / name)
         if (origin / MOUNTS).is_dir():
             shutil.copytree(origin / MOUNTS, partial / MOUNTS)
-        lines = [writer.line(log.encode(event)) for event in (forked, *events[1 : ends[turn - 1]])]
+        lines = [writer.line(canonical(event)) for event in (forked, *events[1 : ends[turn - 1]])]
         write_durably(partial / STATE, b"".join(lines))
         return other
 

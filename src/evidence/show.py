@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import model_words, steps_of
@@ -120,7 +121,7 @@ def words(event: log.Event) -> str:
             said = event.answer if event.answer is not None else event.mode
             return f"the turn ended: {event.ending}{f', {said}' if said else ''}"
         case log.CallEnded():
-            return f"the run answered {log.encode(event.told).decode()}"
+            return f"the run answered {canonical(event.told).decode()}"
         case log.ModelReplied(problem=problem) if problem:
             return f"the reply of {model_words(event)} cannot be used: {problem}"
         case log.ModelReplied(answer=str()):
@@ -138,10 +139,10 @@ def words(event: log.Event) -> str:
                 "the result was lost" if not event.size else f"the result of {event.size} bytes was not kept"
             )
         case log.ToolReturned():
-            return f"the tool returned {log.encode(event.result).decode()}"
+            return f"the tool returned {canonical(event.result).decode()}"
         case log.HookAnswered():
             return (
-                f"the hook said {log.encode(event.answer).decode()}"
+                f"the hook said {canonical(event.answer).decode()}"
                 if event.answer
                 else "the hook said nothing"
             )

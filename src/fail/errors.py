@@ -159,6 +159,16 @@ class OutputError(TachographError):
     exit_code = 2
 
 
+def line_in(error: BaseException, file: str) -> int | None:
+    """Return the last line of a file that an exception came through, None where it came through none."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
 def system_reason(error: BaseException) -> str:
     """Return the system's words for an error, such as `Permission denied`, or else the name of its type.
 

@@ -110,7 +110,8 @@ def _prices(old: Policy, new: Policy) -> list[Change]:
             words = "has a price" if was is None else "has no price"
             found.append((was is None, model, words))
             continue
-        for part, then, today in zip(Price._fields, was, now, strict=True):
+        parts = structs.astuple(was), structs.astuple(now)
+        for part, then, today in zip(Price.__struct_fields__, *parts, strict=True):
             if then != today:
                 found.append((today < then, model, f"{part}: {in_words(today)} instead of {in_words(then)}"))
     rule = "loop_budget" if is_held else ""

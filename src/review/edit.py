@@ -74,10 +74,5 @@ def least_edit(gate: Gate, question: Question, denied_by: str = "") -> LeastEdit
 
 def _denial(gate: Gate, question: Question) -> Judged | None:
     """Return the first denial of a question; None where no rule denies it."""
-    tool = gate.tool_of(question)
-    for rule in gate.rules:
-        if type(question.about) in rule.judges and rule.objection == "deny":
-            judged = gate.judge(rule, question, tool)
-            if judged is not None and not judged.allowed:
-                return judged
-    return None
+    denials = (it for it in gate.judge(question, gate.tool_of(question)) if not it.allowed)
+    return next((it for it in denials if it.rule.objection == "deny"), None)

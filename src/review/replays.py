@@ -22,7 +22,7 @@ from ..runtime.log.events import (
     StepEnded,
 )
 from ..runtime.log.journal import Diverged
-from ..runtime.loop.state import Gates, RunSpec
+from ..runtime.loop.state import RunSpec
 from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Verdict
@@ -79,10 +79,10 @@ def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> Ru
     """Return a run whose agents have other gates, also those that it starts."""
 
     def changed(spec: RunSpec) -> RunSpec:
-        own, below, plan, offers = spec.gates
-        own, below = (_with_recorded_effects(other(gate), head) for gate in (own, below))
-        plan = None if plan is None else (other(plan[0]), other(plan[1]))
-        return structs.replace(spec, gates=Gates(own, below, plan, offers), each=changed)
+        own, below = (_with_recorded_effects(other(it), head) for it in (spec.gates.own, spec.gates.below))
+        plan = None if spec.gates.plan is None else (other(spec.gates.plan[0]), other(spec.gates.plan[1]))
+        gates = structs.replace(spec.gates, own=own, below=below, plan=plan)
+        return structs.replace(spec, gates=gates, each=changed)
 
     return changed(spec)
 

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from ..evidence.show import words
 from ..runtime.formats.escape import code_span, truncate
-from ..runtime.log.events import encode
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log.values import Call, Reach, Touch
 from ..runtime.models.types import call_text
 from ..runtime.policy.leaf import Question, Step
@@ -44,7 +44,7 @@ def question_words(question: Question) -> str:
         case Step():
             what = "another step"
         case about:
-            what = f"{question.tool} {encode(about).decode()}"
+            what = f"{question.tool} {canonical(about).decode()}"
     used = [f"{number} {name} used" for name, number in question.used.items()]
     again = [f"after {question.repeats} times the same result"] if question.repeats else []
     return ", ".join([what, *used, *again])
@@ -117,8 +117,8 @@ def as_data(changes: Sequence[Change], flips: Sequence[Flip]) -> dict[str, Any]:
                 if change.example is None
                 else {
                     "question": to_builtins(change.example.question),
-                    "was": change.example.was._asdict(),
-                    "now": change.example.now._asdict(),
+                    "was": to_builtins(change.example.was),
+                    "now": to_builtins(change.example.now),
                 },
             }
             for change in changes

@@ -163,6 +163,8 @@ class Driver:
 
     def stop_of(self, at: str) -> str | None:
         """Return why an address was stopped, None if it was not."""
+        if not self._stops:  # as in most runs
+            return None
         return next((why for scope, why in self._stops.items() if is_in(at, scope)), None)
 
     # ---- what it does ------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from msgspec import structs
 from .branches import World
 from .driver import Driver, Word
 from .effects import Effect
-from .log.events import Event, RunEnded, RunStarted, encode
+from .formats.strict_json import canonical
+from .log.events import Event, RunEnded, RunStarted
 from .log.journal import Journal, LogWriter
 from .log.lines import Line
 from .loop.loop import run_loop
@@ -89,7 +90,7 @@ async def make_run(
     Returns:
         The last line, the log and the messages.
     """
-    spec = taken_in(spec, [line.text for line in past] + [encode(event) for event in record or ()])
+    spec = taken_in(spec, [line.text for line in past] + [canonical(event) for event in record or ()])
     redactor = spec.redactor
     head = structs.replace(
         head, question=spec.question, instructions=spec.instructions, history=[*spec.history]

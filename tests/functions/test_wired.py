@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Context, LLMInput, LLMOutput, Policy, ToolCall, tool
-from tachograph.runtime.log.events import encode
+from tachograph.runtime.formats.strict_json import canonical
 from tests.project import POLICY, merged
 from tests.test_live import replayed
 
@@ -38,7 +38,7 @@ def agent(turns: list[Any], asked: list[LLMInput], **rest: Any) -> Agent:
 def test_the_object_of_the_caller_reaches_the_tool_and_no_record() -> None:
     made = agent([ToolCall("greet", {}), "done"], [], deps=["secret name"])
     for name, result in (("secret name", made.run("?")), ("other", made.run("?", deps=["other"]))):
-        log = b"".join(map(encode, result.events))
+        log = b"".join(map(canonical, result.events))
         assert f"Hello, {name}".encode() in log
         assert b"context" not in log
 

@@ -14,8 +14,6 @@ MAX_DEPTH: Final = 128
 MAX_TEXT: Final = 8_000_000
 TOO_BIG: Final = "integer beyond 2^53"
 
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
-
 
 class NotJson(ValueError):
     """A text or value that is no JSON as we accept it; `reason` is a few words of ours."""
@@ -25,9 +23,11 @@ class NotJson(ValueError):
         super().__init__(reason)
 
 
-def canonical(value: Any) -> bytes:
-    """Return plain data as JSON with sorted keys and without blanks: what is digested and compared."""
-    return _encode(value)
+canonical: Final = msgspec.json.Encoder(order="deterministic").encode
+"""Return plain data as JSON with sorted keys and without blanks: what is digested and compared.
+
+Fields of a struct stand in the order of their class.
+"""
 
 
 def digest(data: bytes | str) -> str:

@@ -244,7 +244,7 @@ class _Reader:
         else:
             if event.start_mark.line != event.end_mark.line:
                 self.check_lines(start, end, indent, may_comment=False)
-            if not value.isascii() and syntax.SURROGATE.search(value):
+            if not value.isascii() and re.search(syntax.SURROGATE, value):
                 raise self.error(start, syntax.ESCAPE)
         return value
 
@@ -261,7 +261,7 @@ class _Reader:
             if abs(number) > MAX_INT:
                 raise self.error(index, "a number too large; quote it if it is text")
             return int(number) if number.is_integer() else number
-        if syntax.AMBIGUOUS.fullmatch(value):
+        if syntax.is_ambiguous(value):
             raise self.error(
                 index, f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"
             )

@@ -16,18 +16,25 @@ FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
 WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 # A plain scalar can only be something else than text when it starts with one of these.
 AMBIGUOUS_START: Final = frozenset("0123456789+-.~=<tTfFnNyYoO")
-# What YAML 1.1 or 1.2 takes for something else than text. A lone y or n stays text, as in all known readers.
-AMBIGUOUS: Final = re.compile(
-    r"""true|false|null|yes|no|on|off|=|<<|-
-      | [-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)               # every way to write an integer
+_AMBIGUOUS_WORDS: Final = frozenset(("true", "false", "null", "yes", "no", "on", "off", "=", "<<", "-"))
+_AMBIGUOUS_NUMBER: Final = r"""(?xia)[-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)  # an integer
       | [-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9]+)? # and a float
       | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?                    # base 60
       | [-+]?\.inf | \.nan
       | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}                                      # dates and times
         (?:(?:t|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?
-           (?:[ \t]*(?:z|[-+][0-9]{1,2}(?::[0-9]{2})?))?)?""",
-    re.VERBOSE | re.IGNORECASE | re.ASCII,
-)
+           (?:[ \t]*(?:z|[-+][0-9]{1,2}(?::[0-9]{2})?))?)?"""
+
+
+def is_ambiguous(scalar: str) -> bool:
+    """Return whether YAML 1.1 or 1.2 takes a plain scalar for something else than text.
+
+    A lone y or n stays text, as in all known readers.
+    """
+    if scalar.lower() in _AMBIGUOUS_WORDS:
+        return True
+    return scalar[:1] in "+-.0123456789" and re.fullmatch(_AMBIGUOUS_NUMBER, scalar) is not None
+
 
 _COMMENT: Final = r"(?<![^ \n])\#[^\n]*+"
 # What may stand between two scalars; where it may, the parser says.
@@ -39,7 +46,7 @@ NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
 BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line of text
     r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
 )
-SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+SURROGATE: Final = r"[\ud800-\udfff]"
 
 TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
 SHARED: Final = "anchors and aliases are not accepted; write the value out, or quote it if it is text"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -148,6 +147,8 @@ class Workspace:
                 path.mkdir(0o700, parents=True, exist_ok=True)
                 restrict_to_owner(path)
             return folder
+        import tempfile  # slow to import, and few runs have such a folder
+
         folder = Path(tempfile.mkdtemp(prefix="tachograph-"))
         self._temporary.append(folder)
         restrict_to_owner(folder)

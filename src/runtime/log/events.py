@@ -10,10 +10,12 @@ is the address of a line, see `addresses.py`. There are three kinds, and the kin
 """
 
 import re
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
 
+from ..formats.strict_json import canonical
 from . import values
 
 
@@ -381,18 +383,14 @@ AnyEvent = (
 )  # fmt: skip
 
 
-_encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(AnyEvent)
-
-
-def encode(value: Any) -> bytes:
-    """Encode a value as JSON: fields in the order of their class, keys of other data sorted, no blanks."""
-    return _encoder.encode(value)
+@cache
+def _decoder() -> Any:  # slow to make, and many runs read no line
+    return msgspec.json.Decoder(AnyEvent)
 
 
 def decode(text: bytes) -> Event:
-    """Read a line that was written by `encode`. Raises msgspec.DecodeError for anything else."""
-    event: Event = _decoder.decode(text)
-    if encode(event) != text:
+    """Read a line that was written by `canonical`. Raises msgspec.DecodeError for anything else."""
+    event: Event = _decoder().decode(text)
+    if canonical(event) != text:
         raise msgspec.DecodeError("it is not written as a log writes it")
     return event

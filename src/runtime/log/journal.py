@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 
 from ...fail.errors import TachographError, warn
-from ..formats.strict_json import digest
-from .events import Event, Outcome, ToolStarted, decode, encode
+from ..formats.strict_json import canonical, digest
+from .events import Event, Outcome, ToolStarted, decode
 from .lines import Line, LineWriter
 
 
@@ -124,10 +124,10 @@ class Journal:
             Leak: The line holds a secret.
             OSError: The line could not be written; nothing can be appended after that.
         """
-        text, number = encode(event), len(self.lines)
+        text, number = canonical(event), len(self.lines)
         if number < len(self._past):
             if self._past[number].text != text:
-                recorded, text = self._past[number]
+                recorded, text = self._past[number].event, self._past[number].text
                 if not self._agrees(recorded, event):
                     raise Diverged(recorded, event)
                 event = recorded

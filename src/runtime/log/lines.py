@@ -8,7 +8,6 @@ log on purpose: for that the last line holds the digest of all bytes before it.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +31,7 @@ class Damaged(TachographError):
         super().__init__(f"line {number} {what}")
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True):
     """A line of a log: the event, and its text without the check."""
 
     event: Event

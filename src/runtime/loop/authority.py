@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from ..driver import Driver
 from ..log.values import Call, Usage
@@ -25,14 +27,14 @@ _MINUTE = 60 * _SECOND
 _PER_TURN = ("iterations", "tool_calls", "tokens")
 
 
-class Ruling(NamedTuple):
+class Ruling(Struct, frozen=True):
     """What the gates say: a verdict, and how far above the agent the policy stands that says so."""
 
     verdict: Verdict
     above: int = 0
 
 
-class Reserved(NamedTuple):
+class Reserved(Struct, frozen=True):
     """What is set aside while a model is asked: tokens, and for each policy of the chain what they may cost."""
 
     tokens: int

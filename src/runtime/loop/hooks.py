@@ -12,7 +12,7 @@ order, and the first that denies decides. What a hook said is a line of the log,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
@@ -58,7 +58,7 @@ class Hooks(Struct, frozen=True):
     timeout_s: float = 30
 
 
-class _Said(NamedTuple):
+class _Said(Struct, frozen=True):
     """What a hook said: one of the words of its event with its value, `deny` for a hook that failed, "" for nothing."""
 
     word: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -17,15 +17,17 @@ from ..models.types import Message, Model
 from ..policy.gate import Gate
 from ..policy.policy import Policy
 from ..redaction.redactor import Redactor
-from ..schema.answer_type import AnswerType
 from ..tools.agents import with_those_below
 from ..tools.contract import Tool
 from .authority import Authority, Ruling
 from .board import Board
 from .window import Window
 
+if TYPE_CHECKING:
+    from ..schema.answer_type import AnswerType
 
-class Gates(NamedTuple):
+
+class Gates(Struct, frozen=True):
     """The gates of an agent.
 
     Attributes:
@@ -185,8 +187,8 @@ class RunState:
 
     def _authority(self, above: Authority | None) -> tuple[Authority, bool]:
         """Return what the agent may do below another authority, and whether it has to plan first."""
-        own_gate, below, plan, _ = self.spec.gates
-        own = Authority(own_gate, below, self.driver, above)
+        gates, plan = self.spec.gates, self.spec.gates.plan
+        own = Authority(gates.own, gates.below, self.driver, above)
         return (own, False) if plan is None else (Authority(*plan, self.driver, own, is_plan=True), True)
 
     def _act_under(self, authority: Authority, is_planning: bool = False, background: int = 0) -> None:
@@ -305,8 +307,15 @@ class RunState:
 
     def note_ruling(self, at: str, ruling: Ruling) -> Decided:
         """Write what the gates said."""
-        decision, rule, place, reason = ruling.verdict
-        decided = Decided(at=at, decision=decision, rule=rule, place=place, reason=reason, above=ruling.above)
+        said = ruling.verdict
+        decided = Decided(
+            at=at,
+            decision=said.decision,
+            rule=said.rule,
+            place=said.place,
+            reason=said.reason,
+            above=ruling.above,
+        )
         self.note(decided)
         return decided
 

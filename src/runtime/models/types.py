@@ -17,7 +17,6 @@ from ..formats import strict_json
 from ..formats.strict_json import NotJson
 from ..log.events import ModelReplied
 from ..log.values import Call, ToolOffer, Usage
-from .langchain_messages import plain_messages
 
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
 # of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)
@@ -233,6 +232,8 @@ def read_history(history: object) -> list[Message]:
     Raises:
         InputError: They are no list of messages, or a call and its result do not stand together.
     """
+    from .langchain_messages import plain_messages  # few runs have a history
+
     try:
         messages = strict_json.as_json(plain_messages(history))  # type: ignore[arg-type]
         convert = msgspec.convert(messages, list[_User | _Assistant | _Result])

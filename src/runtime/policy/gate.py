@@ -34,7 +34,7 @@ from msgspec import Struct
 from ..log.values import Call, Reach, Touch, Withheld
 from ..tools.contract import Tool
 from .consistency import check_tool_rules
-from .leaf import Leaf, Question, Result, Rule, Step, Unreadable, Verdict
+from .leaf import Leaves, Question, Result, Rule, Step, Unreadable, Verdict
 from .policy import Policy
 from .rules import RULES
 
@@ -86,8 +86,7 @@ class Gate:
         for tool in tools:
             said = policy.tool_rules(tool.name)
             self.tools[tool.name] = tool.under(said.resources.places, said.effect)
-        self._asked: dict[tuple[type, str], Sequence[Rule]] = {}
-        self._known_leaves: dict[tuple[Rule, str], Sequence[tuple[str, Leaf[Any]]]] = {}
+        self._known: dict[tuple[type, str], Sequence[tuple[Rule, Leaves]]] = {}
 
     def ask(self, question: Question, *, explains: bool = True) -> Verdict:
         """Allow, deny or escalate. Never raises and changes nothing.
@@ -104,17 +103,15 @@ class Gate:
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def _ask(self, question: Question) -> tuple[Judged, Tool | None]:
-        tool = self.tool_of(question)
-        if tool is None and type(question.about) in _MET:
+        kind, tool = type(question.about), self.tool_of(question)
+        if tool is None and kind in _MET:
             raise LookupError("no tool of the run met this")
         granted: Judged | None = None
         escalated: Judged | None = None
-        owner, *_ = rules = self._rules[type(question.about)]
+        owner = self._rules[kind][0]
         owner_spoke = False
-        for rule in rules if tool is None else self._that_may_object(type(question.about), tool):
-            judged = self.judge(rule, question, tool)
-            if judged is None:
-                continue
+        for judged in self.judge(question, tool, self._asked(kind, question.tool, tool)):
+            rule = judged.rule
             if rule is owner:
                 owner_spoke = True
             if not judged.allowed:
@@ -130,44 +127,49 @@ class Gate:
     def verdicts(self, question: Question) -> Iterator[Verdict]:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
         tool = self.tool_of(question)
-        for rule in self._rules[type(question.about)]:
-            judged = self.judge(rule, question, tool)
-            if judged is not None:
-                yield self._verdict(judged, tool)
+        for judged in self.judge(question, tool):
+            yield self._verdict(judged, tool)
 
     def tool_of(self, question: Question) -> Tool | None:
         """Return the tool that a question is about, None where the run has none of that name."""
         # a name that is no plain text is no key of a mapping either
         return self.tools.get(question.tool) if type(question.tool) is str else None
 
-    def _that_may_object(self, kind: type, tool: Tool) -> Sequence[Rule]:
-        """Return the rules, in order, that are asked a kind of question: of the others all leaves allow everything."""
-        found = self._asked.get((kind, tool.name))
+    def _asked(self, kind: type, name: str, tool: Tool | None) -> Iterable[tuple[Rule, Leaves]]:
+        """Return the rules that may object to a kind of question about a tool, in order, each with its leaves."""
+        if tool is None and kind is not Step:  # of such names a model may think of any number
+            return self._every(kind, name)
+        found = self._known.get((kind, name))
         if found is None:
-            rules = [rule for rule in self._rules[kind] if rule.concerns(tool)]
-            leaves = [(rule, rule.leaves(self.policy, tool.name)) for rule in rules]
-            found = [rule for rule, its in leaves if not all(leaf.allows_all for _, leaf in its)]
-            self._asked[kind, tool.name] = found
+            found = [
+                (rule, leaves)
+                for rule, leaves in self._every(kind, name)
+                if (tool is None or rule.concerns(tool)) and not all(leaf.allows_all for _, leaf in leaves)
+            ]
+            self._known[kind, name] = found
         return found
 
-    def judge(self, rule: Rule, question: Question, tool: Tool | None) -> Judged | None:
-        """Return what one rule comes to: its first objection; None where it has nothing to judge."""
-        leaves = None if tool is None else self._known_leaves.get((rule, tool.name))
-        if leaves is None:
-            leaves = tuple(rule.leaves(self.policy, question.tool))
-            if tool is not None:  # of other names a model may think of any number
-                self._known_leaves[rule, tool.name] = leaves
-        if not leaves:
-            return None
-        is_asked = False
-        for point in rule.points(question, tool):
-            is_asked = True
-            for pointer, leaf in leaves:
-                if type(point) is Unreadable or not leaf.allows(point):
-                    return Judged(rule, False, pointer, leaf, point)
-        # the first leaf of a rule holds its entries, those behind it only narrow them
-        pointer, leaf = leaves[0]
-        return Judged(rule, True, pointer, leaf, point) if is_asked else None
+    def _every(self, kind: type, name: str) -> Iterator[tuple[Rule, Leaves]]:
+        """Yield the rules that judge a kind of question, each with its leaves for a tool."""
+        return ((rule, tuple(rule.leaves(self.policy, name))) for rule in self._rules[kind])
+
+    def judge(
+        self, question: Question, tool: Tool | None, rules: Iterable[tuple[Rule, Leaves]] | None = None
+    ) -> Iterator[Judged]:
+        """Yield what each rule comes to that has something to judge, in order; of its objections the first."""
+        for rule, leaves in self._every(type(question.about), question.tool) if rules is None else rules:
+            point = objecting = None
+            for point in rule.points(question, tool, leaves) if leaves else ():
+                for entry in leaves:
+                    if type(point) is Unreadable or not entry[1].allows(point):
+                        objecting = entry
+                        break
+                if objecting is not None:
+                    break
+            if point is not None:
+                # the first leaf of a rule holds its entries, those behind it only narrow them
+                pointer, leaf = objecting or leaves[0]
+                yield Judged(rule, objecting is None, pointer, leaf, point)
 
     def _verdict(self, judged: Judged, tool: Tool | None) -> Verdict:
         rule, leaf, point = judged.rule, judged.leaf, judged.point

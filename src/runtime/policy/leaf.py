@@ -8,8 +8,8 @@ monotone may not exist: no negation, no `oneOf`, no expressions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ..log.values import Call, Reach, Struct, Touch, Withheld
 
@@ -88,6 +88,10 @@ def differing(leaf: Any, changes: Iterable[tuple[str, Any]]) -> Iterator[tuple[s
             yield words, other
 
 
+Leaves = Sequence[tuple[str, Any]]
+"""Of one rule: the JSON Pointer of each leaf in the policy, and the leaf."""
+
+
 class Step(Struct, frozen=True):
     """Another step of the loop."""
 
@@ -114,7 +118,7 @@ class Question(Struct, frozen=True):
     repeats: int = 0
 
 
-class Unreadable(NamedTuple):
+class Unreadable(Struct, frozen=True):
     """A point that names nothing, such as malformed text in the place of a URL. No leaf allows it.
 
     Attributes:
@@ -124,7 +128,7 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-class Sample(NamedTuple):
+class Sample(Struct, frozen=True):
     """What an example can be made from.
 
     Attributes:
@@ -144,7 +148,7 @@ class Sample(NamedTuple):
             yield Question(Call(self.call.id, self.call.name, changed), self.call.name)
 
 
-class Verdict(NamedTuple):
+class Verdict(Struct, frozen=True):
     """What the gate says.
 
     Attributes:
@@ -189,8 +193,11 @@ class Rule:
         """Return whether it may have something to judge of a tool."""
         return True
 
-    def points(self, question: Question, tool: Tool | None) -> Iterable[Any]:
-        """Yield the points that a question asks about; none where it is no matter of this rule."""
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterable[Any]:
+        """Yield the points that a question asks about; none where it is no matter of this rule.
+
+        A point that all leaves allow may be left out, if there is another one.
+        """
         raise NotImplementedError
 
     def place(self, policy: Policy, pointer: str, leaf: Any, point: Any, tool: Tool | None) -> str:

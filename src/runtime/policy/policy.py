@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import UnsetType
@@ -15,7 +15,6 @@ from ..formats.documents import TypedDocument, read_document
 from ..formats.json_pointer import join
 from ..formats.strict_json import as_json
 from ..formats.strict_yaml import Document
-from ..redaction.kinds import KINDS, KNOWN
 from ..redaction.redactor import Redactor
 from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..resources.url import Malformed, parse_entry
@@ -37,7 +36,7 @@ from .sections import Condition, OnFailure, PolicyFile
 _IN_CODE = "<policy>"
 
 
-class ToolRuleSet(NamedTuple):
+class ToolRuleSet(msgspec.Struct, frozen=True):
     """What a policy says of one tool: leaves, and its effect, which decides no call; "" where it says none."""
 
     arguments: Demanded
@@ -73,9 +72,9 @@ class Policy:
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
         self._tool_rules = self._read_tool_rules()
-        self._check_kinds("/redact/kinds", self._file.redact.kinds, KINDS)
+        self._check_kinds("/redact/kinds", self._file.redact.kinds)
         for tool, kinds in self._file.redact.reveal_to.items():
-            self._check_kinds(join(["redact", "reveal_to", tool]), kinds, (*KINDS, KNOWN))
+            self._check_kinds(join(["redact", "reveal_to", tool]), kinds, with_known=True)
         for name, rules in self._file.tools.items():
             for n, mount in enumerate(rules.mounts or ()):
                 if mount not in self._file.sandbox.mounts:
@@ -122,8 +121,11 @@ class Policy:
         """Return an error at the place of a JSON Pointer into the policy."""
         return self._document.error(pointer, message, remedy)
 
-    def _check_kinds(self, pointer: str, kinds: list[str], known: Collection[str]) -> None:
+    def _check_kinds(self, pointer: str, kinds: list[str], *, with_known: bool = False) -> None:
         for number, kind in enumerate(kinds):
+            from ..redaction.kinds import KINDS, KNOWN  # slow to import, and most policies name none
+
+            known = (*KINDS, KNOWN) if with_known else KINDS
             if kind not in known:
                 remedy = f"choose of {', '.join(known)}"
                 raise self.error(f"{pointer}/{number}", f"there is no kind of secrets {kind!r}", remedy)

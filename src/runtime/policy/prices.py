@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from ..log.values import ModelName, Usage
 from ..models.types import MOST_TOKENS
@@ -28,7 +30,7 @@ def key_of(model: ModelName) -> str:
     return f"{model.provider}:{model.name}"
 
 
-class Price(NamedTuple):
+class Price(Struct, frozen=True):
     """What a million tokens of a model cost, in millionths: of a request, of a reply, from a cache, into one."""
 
     input: int
@@ -42,6 +44,7 @@ class Price(NamedTuple):
 
     def cost(self, usage: Usage) -> int:
         """Return what a reply costs in millionths, rounded up."""
-        fresh = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
-        tokens = (fresh, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
-        return -(-sum(count * price for count, price in zip(tokens, self, strict=True)) // _MILLION)
+        cached, written = usage.cached_tokens, usage.cache_write_tokens
+        asked = (usage.input_tokens - cached - written) * self.input
+        others = usage.output_tokens * self.output + cached * self.cached + written * self.cache_write
+        return -(-(asked + others) // _MILLION)

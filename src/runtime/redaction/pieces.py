@@ -44,7 +44,7 @@ class Pieces:
         if self._size < self._enough:
             return ""
         held = "".join(self._held)
-        end = len(held) if self._redactor.search.is_empty else self._whole_until(held)
+        end = len(held) if self._redactor.is_empty else self._whole_until(held)
         self._held, self._size = [held[end:]], len(held) - end
         self._enough = 0 if end else self._size + self._size // 8
         return self._redacted(held[:end])

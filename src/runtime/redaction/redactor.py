@@ -10,14 +10,16 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from ...fail.errors import InputError
-from .kinds import KINDS, KNOWN, SHORTEST
-from .search import Search
+
+if TYPE_CHECKING:
+    from .search import Search
 
 PLACEHOLDER: Final = re.compile(r"<secret:([a-z_]+):[0-9a-f]{6}>")
 
@@ -54,7 +56,7 @@ class Redactor:
         key: What placeholders are made with.
 
     Attributes:
-        search: What finds secrets.
+        is_empty: Whether it looks for nothing.
         given_out: What the placeholders that were given out stand for.
 
     Raises:
@@ -62,18 +64,29 @@ class Redactor:
     """
 
     def __init__(self, kinds: Sequence[str], known: Mapping[str, str], key: bytes) -> None:
-        known = {name: value.strip() for name, value in known.items()}
-        for kind in {*kinds}.difference(KINDS):
-            raise InputError(f"there is no kind of secrets {kind!a}", remedy=f"choose of {', '.join(KINDS)}")
-        for name in (name for name, value in known.items() if len(value) < SHORTEST):
-            wrong = f"the secret {name} has fewer than {SHORTEST} characters"
-            raise InputError(wrong, remedy="leave it out: it cannot be told from ordinary text")
-        self._key = key
-        self.search = Search(kinds, known)
+        self._key, self._kinds = key, kinds
+        self._known = {name: value.strip() for name, value in known.items()}
         self.given_out: Values = {}
         self._met: dict[str, str] = {}
-        for value in known.values():
+        self.is_empty = not kinds and not known
+        if self.is_empty:
+            return
+        from .kinds import KINDS, KNOWN, SHORTEST  # slow to import, and most runs look for nothing
+
+        for kind in {*kinds}.difference(KINDS):
+            raise InputError(f"there is no kind of secrets {kind!a}", remedy=f"choose of {', '.join(KINDS)}")
+        for name in (name for name, value in self._known.items() if len(value) < SHORTEST):
+            wrong = f"the secret {name} has fewer than {SHORTEST} characters"
+            raise InputError(wrong, remedy="leave it out: it cannot be told from ordinary text")
+        for value in self._known.values():
             self._placeholder(KNOWN, value, self.given_out)
+
+    @cached_property
+    def search(self) -> Search:
+        """What finds secrets."""
+        from .search import Search
+
+        return Search(self._kinds, self._known)
 
     @property
     def found(self) -> list[tuple[str, str]]:
@@ -87,7 +100,7 @@ class Redactor:
 
     def data(self, data: Any) -> Any:
         """Return JSON data with all strings redacted, keys too. A value is judged with its key in view."""
-        if self.search.is_empty:
+        if self.is_empty:
             return data
         met: Values = {}
         redacted = _map_texts(data, lambda text, name: self.hide(text, name, self.given_out, met))
@@ -99,7 +112,7 @@ class Redactor:
 
     def struct(self, value: T) -> T:
         """Return a msgspec struct with all strings of it redacted; the same one if it holds no secret."""
-        if self.search.is_empty:
+        if self.is_empty:
             return value
         plain = msgspec.to_builtins(value)
         redacted = self.data(plain)
@@ -126,7 +139,7 @@ class Redactor:
 
     def holds(self, data: bytes) -> str | None:
         """Return the name of a known value that encoded data hold, escaped or in base64 too; None if they hold none."""
-        return self.search.name_in(data)
+        return None if self.is_empty else self.search.name_in(data)
 
     def hide(self, text: str, name: str, given_out: Collection[str], met: Values) -> str:
         """Return text with each secret replaced, without giving out a placeholder.
@@ -137,7 +150,7 @@ class Redactor:
             given_out: The placeholders that may stand in it.
             met: Is told what the new placeholders stand for.
         """
-        if self.search.is_empty:
+        if self.is_empty:
             return text
         out, begin = [], 0
         for match in PLACEHOLDER.finditer(text):

@@ -83,7 +83,6 @@ class Search:
         self.phrases = [form for form in self._names if re.search(r"\s", form)]
         longest_first = sorted(self._names, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-        self.is_empty = not self._rules and not self._names
 
     def spans(self, text: str, name: str = "") -> list[Span]:
         """Return where secrets stand, in order and apart from each other. A known value is a secret by itself.

@@ -11,11 +11,11 @@ from .url import MAX_URL, URL_TEXT, Target
 
 REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 
-_BEFORE_PATH: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?")
+_BEFORE_PATH: Final = r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?"
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HIGH: Final = re.compile("[\x80-\xff]")
 # Read as a path by some programs and as an authority by others: "///host", "https:///host", "https:host".
-_UNCLEAR: Final = re.compile(r"(?:https?:)?//(?:[/?#]|\Z)|https?:(?!//)", re.IGNORECASE)
+_UNCLEAR: Final = r"(?i)(?:https?:)?//(?:[/?#]|\Z)|https?:(?!//)"
 
 
 def redirected(base: Target, location: str) -> str:
@@ -27,11 +27,11 @@ def redirected(base: Target, location: str) -> str:
     """
     if len(location) > MAX_URL:
         return location[: MAX_URL + 1]
-    before = _BEFORE_PATH.match(location)
+    before = re.match(_BEFORE_PATH, location)
     assert before is not None  # the pattern matches nothing, too
     at = before.end()
     text = location[:at] + _HIGH.sub(lambda octet: f"%{ord(octet[0]):02X}", location[at:])
-    if not URL_TEXT.fullmatch(text) or _UNCLEAR.match(text):
+    if not URL_TEXT.fullmatch(text) or re.match(_UNCLEAR, text):
         return location
     return _joined(base, text)[: MAX_URL + 1]
 

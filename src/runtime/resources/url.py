@@ -226,7 +226,7 @@ _OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
 _SEPARATORS = frozenset(b"./\\;")
 _MARKS = "./\\;%"
 # a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
-_HOLLOW = re.compile(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
+_HOLLOW = rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)"
 
 
 def _unambiguous(path: str) -> bool:
@@ -243,7 +243,7 @@ def _unambiguous(path: str) -> bool:
     plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
     if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
         return False
-    return not (_OCTET.search(plain) or _HOLLOW.search(plain))  # nor is it encoded once more
+    return not (_OCTET.search(plain) or re.search(_HOLLOW, plain))  # nor is it encoded once more
 
 
 class Allowlist:

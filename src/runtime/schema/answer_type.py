@@ -8,7 +8,6 @@ from typing import Any
 from ...fail.errors import InputError
 from ..formats import strict_json
 from ..formats.escape import quote_untrusted
-from .python_types import read_as, result_schema
 from .validator import validator_of
 
 _BEGIN, _END = "```json\n", "\n```"
@@ -45,6 +44,8 @@ class AnswerType:
         problems: list[str] = []
         self._kind, schema, self._is_wrapped = Any, kind, False
         if not isinstance(kind, Mapping):
+            from .python_types import result_schema  # few runs come here
+
             self._kind = kind
             schema, self._is_wrapped = result_schema(kind, "validation", problems)
         try:
@@ -81,6 +82,8 @@ class AnswerType:
         Raises:
             AnswerMismatch: As of `data`, or code of the type refuses what fits its schema.
         """
+        from .python_types import read_as
+
         data = self.data(text)
         try:
             return read_as(self._kind, data["result"] if self._is_wrapped else data)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
@@ -13,7 +15,7 @@ _WHOLE_URL: Final = re.compile(r"(?i)[\s\0-\x1f]*https?:\S*\s*")
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """A place in the arguments that holds texts.
 
     Attributes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
-from ...fail.errors import ToolError, asks_to_end, system_reason
+from ...fail.errors import ToolError, asks_to_end, line_in, system_reason
 from ..formats.documents import read_plain
 from ..formats.strict_json import digest
 from .contract import Tool, refusal
@@ -123,8 +122,7 @@ def _imported(source: bytes, path: Path, label: str) -> Any:
     except BaseException as error:
         if asks_to_end(error):
             raise
-        frames = [it.lineno for it in traceback.extract_tb(error.__traceback__) if it.filename == label]
-        line = error.lineno if isinstance(error, SyntaxError) else (frames or [None])[-1]
+        line = error.lineno if isinstance(error, SyntaxError) else line_in(error, label)
         module_name = f" for {error.name!r}" if isinstance(error, ModuleNotFoundError) else ""
         what = f"importing it raised {type(error).__name__}{module_name}"
         raise ToolError(what, file=label, line=line, remedy="fix the module") from error

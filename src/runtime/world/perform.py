@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs, to_builtins
 
@@ -20,6 +20,7 @@ from ...fail.errors import (
     TachographError,
     TransientModelError,
     asks_to_end,
+    line_in,
     system_reason,
     warn,
 )
@@ -32,9 +33,11 @@ from ..io.workspace import Workspace
 from ..log.events import Failed, HookAnswered, ModelReplied, Outcome, ToolReturned, Waited
 from ..log.values import Call, Fact, Withheld
 from ..models.types import LLMOutput, Piece, StreamingModel, clean_text, read_reply
-from ..redaction.pieces import Pieces
 from ..redaction.redactor import Redactor, placeholders
 from ..tools.contract import Tool
+
+if TYPE_CHECKING:
+    from ..redaction.pieces import Pieces
 
 _MAX_CLASS_NAME = 100
 _MAX_SAID = 300  # characters
@@ -120,6 +123,8 @@ class Performer:
             if fault is not None and fault.error is not None:
                 raise fault.error
             if self.on_piece is not None and isinstance(model, StreamingModel):
+                from ..redaction.pieces import Pieces  # slow to import, and most runs show no pieces
+
                 pieces = Pieces(effect.redactor)
                 told = partial(self._told, pending.at, pieces)
                 output = await self.call(pending.at, model.ask, request, told)
@@ -220,12 +225,8 @@ class Performer:
 
 def _place_in(error: BaseException, tool: Tool) -> str:
     """Return the file of a tool with the last line of it that an exception came through, if any."""
-    line, trace = "", error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == tool.file:
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
-    return f"{tool.file}{line}"
+    line = line_in(error, tool.file)
+    return tool.file if line is None else f"{tool.file}:{line}"
 
 
 def _said(error: BaseException, redactor: Redactor) -> str:

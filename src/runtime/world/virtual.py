@@ -5,7 +5,6 @@ What begins is performed at once and told when its time has come: the earliest e
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 import threading
 from bisect import insort
@@ -143,6 +142,8 @@ class Virtual(Performer):
 
 def _in_time(function: Callable[..., T], arguments: tuple[Any, ...], timeout_s: float) -> T:
     """Call a function in a thread. Raises TimeoutError if it takes too long; it is left behind then."""
+    import contextvars  # few scripted runs come here
+
     told: list[tuple[T | None, BaseException | None]] = []
 
     def work() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...log.values import Call
-from ..leaf import Question, Rule, Sample
+from ..leaf import Leaves, Question, Rule, Sample
 from .loop_budget import Limits, Need
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class AgentsRule(Rule):
     def concerns(self, tool: Tool) -> bool:
         return tool.agent is not None
 
-    def points(self, question: Question, tool: Tool | None) -> list[Need]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Need]:
         if tool is None or tool.agent is None or not isinstance(question.about, Call):
             return []
         if question.used.get("at_work"):  # a team mate that is told more is not started again

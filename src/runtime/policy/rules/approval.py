@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call
-from ..leaf import Leaf, Question, Rule, Sample
+from ..leaf import Leaf, Leaves, Question, Rule, Sample
 from .arguments import Unasked
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
 
 
-class CallPoint(NamedTuple):
+class CallPoint(Struct, frozen=True):
     """A call: its tool, and its arguments with defaults filled in."""
 
     tool: str
@@ -110,7 +112,7 @@ class ApprovalRule(Rule):
         is_asked = name in policy.unattended.required_for
         return [(place, Unattended([name] if is_asked else [])), asked]
 
-    def points(self, question: Question, tool: Tool | None) -> list[CallPoint]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[CallPoint]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
             return [CallPoint(tool.name, tool.filled(question.about.arguments))]
         return []

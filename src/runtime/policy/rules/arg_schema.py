@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...log.values import Call
 from ...schema.validator import VALUE_LIMITS, shape_of
-from ..leaf import Instead, Leaf, Question, Rule, Sample, Unreadable
+from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample, Unreadable
 from .arguments import KEYWORDS, examples
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _EXTREMES: Final[tuple[Any, ...]] = ("?", "x" * 10_000, [], ["?"] * 1_000, {}, -1_000_000, 1_000_000)
 
 
-class ArgumentsPoint(NamedTuple):
+class ArgumentsPoint(Struct, frozen=True):
     """The arguments of a call.
 
     Attributes:
@@ -84,7 +85,9 @@ class ArgSchemaRule(Rule):
         is_limited = tool is not None and shape_of(tool.input_schema) != tool.input_schema
         yield "/arg_schema_enforcement", policy.enforcement if is_limited else Enforcement()
 
-    def points(self, question: Question, tool: Tool | None) -> list[ArgumentsPoint | Unreadable]:
+    def points(
+        self, question: Question, tool: Tool | None, leaves: Leaves
+    ) -> list[ArgumentsPoint | Unreadable]:
         if not isinstance(question.about, Call) or tool is None:
             return []
         if question.about.arguments is None:

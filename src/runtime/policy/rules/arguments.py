@@ -13,7 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, parse
@@ -21,7 +23,7 @@ from ...formats.strict_json import canonical
 from ...log.values import Call
 from ...redaction.redactor import placeholders
 from ...schema.validator import SchemaValidator
-from ..leaf import Instead, Leaf, Question, Rule, Sample, differing
+from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample, differing
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -32,7 +34,7 @@ _LONGEST: Final = 1_000  # characters of an example
 _NOTHING: Final = object()  # stands for a step of a pointer into what has no such step
 
 
-class Keyword(NamedTuple):
+class Keyword(Struct, frozen=True):
     """A keyword of conditions.
 
     Attributes:
@@ -337,7 +339,7 @@ class ArgumentsRule(Rule):
         place = f"/tools/{escape_pointer(tool)}"
         return [(f"{place}/arguments", rules.arguments), (f"{place}/ask_if", rules.judgeable)]
 
-    def points(self, question: Question, tool: Tool | None) -> list[Any]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Any]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
             return [tool.filled(question.about.arguments, keeps_null=False)]
         return []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...log.values import Call
-from ..leaf import Instead, Leaf, Question, Rule, Sample
+from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -50,7 +50,7 @@ class CycleDetectionRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, MostRepeats]]:
         return [("/cycle_detection/max_repeats", policy.repeats)]
 
-    def points(self, question: Question, tool: Tool | None) -> list[int]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[int]:
         return [question.repeats] if isinstance(question.about, Call) else []
 
     def reason(self, point: Any, leaf: MostRepeats, *, allowed: bool) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from ...log.values import Call
-from ..leaf import Instead, Leaf, Question, Result, Rule, Sample, Step
+from ..leaf import Instead, Leaf, Leaves, Question, Result, Rule, Sample, Step
 from ..prices import in_words
 
 if TYPE_CHECKING:
@@ -121,11 +121,13 @@ class LoopBudgetRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
         return [("/loop_budget", policy.limits)]
 
-    def points(self, question: Question, tool: Tool | None) -> list[Need]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Need]:
         about, used = question.about, question.used
         if type(about) is Result:
             return [Need("max_result_bytes", used.get("result_bytes", 0), about.size)]
-        return [Need(name, used.get(counter, 0), more) for name, counter, more in _NEEDS.get(type(about), ())]
+        (_, leaf), *_ = leaves
+        needs = _NEEDS.get(type(about), ())
+        return [Need(name, used.get(key, 0), more) for name, key, more in needs if name in leaf.limits]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:

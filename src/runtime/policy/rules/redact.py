@@ -14,13 +14,13 @@ from ...formats.json_pointer import escape_pointer
 from ...formats.strict_json import canonical
 from ...log.values import Call, Withheld
 from ...redaction.redactor import PLACEHOLDER, placeholders
-from ..leaf import Leaf, Question, Rule, Sample, Unreadable
+from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
     from ..policy import Policy
 
-_IN_AUTHORITY: Final = re.compile(rf"(?i)https?://[^/?#\\s\"]*{PLACEHOLDER.pattern}")
+_IN_AUTHORITY: Final = rf"(?i)https?://[^/?#\\s\"]*{PLACEHOLDER.pattern}"
 _WHY: Final = {
     "unknown": "the secret was met before the run went on, and is not known any more",
     "not_plain": "the secret would change the meaning of the URL that it stands in",
@@ -66,12 +66,12 @@ class RedactRule(Rule):
         name = tool.name if tool else ""
         yield f"/redact/reveal_to/{escape_pointer(name)}", policy.reveals(name)
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[str | Unreadable]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[str | Unreadable]:
         about = question.about
         if isinstance(about, Withheld):
             yield Unreadable(_WHY[about.why])
         elif isinstance(about, Call) and tool is not None and about.arguments is not None:
-            if _IN_AUTHORITY.search(canonical(about.arguments).decode()):
+            if re.search(_IN_AUTHORITY, canonical(about.arguments).decode()):
                 yield Unreadable("a secret stands in the place of the host of a URL")
             if tool.acts_beside_io or tool.effect not in ("pure", "read"):
                 yield from dict.fromkeys(kind for _, kind in placeholders(about.arguments))

@@ -7,13 +7,15 @@ text whether it is a URL, a path or neither, or the policy does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, join, parse
 from ...log.values import Call
 from ...schema.places import Place, texts_in
-from ..leaf import Leaf, Question, Rule, Sample, differing
+from ..leaf import Leaf, Leaves, Question, Rule, Sample, differing
 from .url_allowlist import reached
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _WIDER: Final = {
 _TEXTS: Final = ("plain words", "https://unlisted.test/")
 
 
-class TextPoint(NamedTuple):
+class TextPoint(Struct, frozen=True):
     """A text among the arguments of an external tool.
 
     Attributes:
@@ -110,7 +112,7 @@ class ResourcesRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Places]]:
         return [(f"/tools/{escape_pointer(tool)}/resources", policy.tool_rules(tool).resources)]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[TextPoint]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[TextPoint]:
         if isinstance(question.about, Call) and tool is not None and tool.acts_beside_io:
             for path in dict.fromkeys(texts_in(question.about.arguments)):
                 if not any(place.covers(path) for place in tool.marked):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call, Touch
 from ...resources.mount_path import parse_path
 from ...resources.url import Malformed
-from ..leaf import Leaf, Question, Rule, Sample, Unreadable
+from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 UNBOUND = "unbound mount"
 
 
-class PathPoint(NamedTuple):
+class PathPoint(Struct, frozen=True):
     """A path that is to be opened.
 
     Attributes:
@@ -100,7 +102,9 @@ class SandboxPathRule(Rule):
         if tool is not None and (tool.uses or any(it.kind.startswith("path:") for it in tool.places)):
             yield "/sandbox/mounts", usable(policy, tool.name)
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[PathPoint | Unreadable]:
+    def points(
+        self, question: Question, tool: Tool | None, leaves: Leaves
+    ) -> Iterator[PathPoint | Unreadable]:
         about = question.about
         if type(about) is Touch:
             yield _point(about.path, about.access)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call
-from ..leaf import Question, Rule, Sample
+from ..leaf import Leaves, Question, Rule, Sample
 from .loop_budget import Limits, Need
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ToolLimitsRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
         return [(f"/tools/{escape_pointer(tool)}/limits", policy.tool_rules(tool).limits)]
 
-    def points(self, question: Question, tool: Tool | None) -> list[Need]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Need]:
         if not isinstance(question.about, Call):
             return []
         return [Need(name, question.used.get(name, 0), 1) for name in _WORDS]

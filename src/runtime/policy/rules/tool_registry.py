@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call
-from ..leaf import Leaf, Question, Rule, Sample, Unreadable
+from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -71,7 +71,7 @@ class ToolRegistryRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Names]]:
         return [("/tool_registry", policy.names)]
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[str | Unreadable]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[str | Unreadable]:
         if not isinstance(question.about, Call):
             return
         name = question.about.name

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
@@ -13,7 +15,7 @@ from ...log.values import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
-from ..leaf import Leaf, Question, Rule, Sample, Unreadable, differing
+from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable, differing
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 _EXAMPLE = parse_url("https://example.test/")
 
 
-class UrlPoint(NamedTuple):
+class UrlPoint(Struct, frozen=True):
     """A URL that is to be reached.
 
     Attributes:
@@ -232,7 +234,9 @@ class UrlAllowlistRule(Rule):
         yield "/url_allowlist", urls
         yield "/private_networks", policy.networks if urls.entries else Networks()
 
-    def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:
+    def points(
+        self, question: Question, tool: Tool | None, leaves: Leaves
+    ) -> Iterator[UrlPoint | Unreadable]:
         about = question.about
         if type(about) is Reach:
             if about.method not in METHODS:
