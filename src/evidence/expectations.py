@@ -14,7 +14,7 @@ from .task_file import Expected
 def missed_expectations(expected: Expected, events: Sequence[Event]) -> list[str]:
     """Return how a run misses what its task expects, one line each."""
     spans = Counter(span.name for span in spans_of(events)) if expected.spans else Counter[str]()
-    decisions = [event for event in events if type(event) is Decided]
+    decisions = [it for it in events if type(it) is Decided] if expected.decisions is not None else []
     answers = {event.at: event.answer for event in events if type(event) is Answered}
     end = events[-1]
     found: dict[str, Any] = {

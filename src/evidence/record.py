@@ -15,7 +15,7 @@ from ..fail.errors import ExpectationError, InputError, NotRecorded, OutputError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.addresses import step_of
-from ..runtime.log.events import Event, ModelReplied
+from ..runtime.log.events import Event, ModelReplied, Outcome
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
@@ -181,7 +181,8 @@ async def _go_on(
 
 def redacted(add: Callable[[str, str], None], spec: RunSpec) -> Callable[[str, str], None]:
     """Return what notes an input without a secret that its name may hold."""
-    return lambda path, sha256: add(spec.redactor.text(path), sha256)
+    redactor = spec.redactor
+    return add if redactor.is_empty else lambda path, sha256: add(redactor.text(path), sha256)
 
 
 def _finish(
@@ -236,7 +237,7 @@ def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
         f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
     }
     # an outcome stands at the address of its attempt
-    places = (event.at.rpartition(".i") for event in events)
+    places = (event.at.rpartition(".i") for event in events if isinstance(event, Outcome))
     called = {names[call] for call, _, attempt in places if call and attempt.isdecimal()}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -35,62 +35,57 @@ class Rule(StrEnum):
 RULES: Final = tuple(Rule)
 
 
-class Ending(StrEnum):
-    """Why a run ended; ENDINGS says each in words."""
+class _InWords(StrEnum):
+    """Texts that records hold, each with words for people."""
 
-    FINAL_ANSWER = "final_answer"
-    POLICY_DENIAL = "policy_denial_terminal"
-    FAILURE = "failure_mode_terminal"
-    LOOP_BUDGET = "loop_budget"
-    APPROVAL_REFUSED = "approval_refused"
-    REFUSED = "refused"
-    CANCELLED = "cancelled"
+    words: str
 
-
-ENDINGS: Final[dict[str, str]] = {
-    Ending.FINAL_ANSWER: "the model answered",
-    Ending.POLICY_DENIAL: "a call was denied and the policy ends the run there",
-    Ending.FAILURE: "a failure that the run cannot go on from",
-    Ending.LOOP_BUDGET: "a budget of the policy was used up",
-    Ending.APPROVAL_REFUSED: "a person refused a call, or did not answer in time",
-    Ending.REFUSED: "the model, or a filter of its service, refused to answer",
-    Ending.CANCELLED: "the run was told to stop",
-}
+    def __new__(cls, text: str, words: str) -> Self:
+        made = str.__new__(cls, text)
+        made._value_, made.words = text, words
+        return made
 
 
-class FailureMode(StrEnum):
-    """What went wrong in a step; MODES says each in words."""
+class Ending(_InWords):
+    """Why a run ended, with words for people."""
 
-    SCHEMA_MISMATCH = "schema_mismatch"
-    CYCLE_DETECTION = "cycle_detection"
-    TOOL_CALL_FAILURE = "tool_call_failure"
-    RETRY_EXHAUSTION = "retry_exhaustion"
-    TIMEOUT = "timeout"
-    CATALOGUED_UNHANDLED = "catalogued_unhandled"
-    LLM_FAILURE = "llm_failure"
-    LLM_INVALID_OUTPUT = "llm_invalid_output"
-    LLM_REFUSAL = "llm_refusal"
-    TOOL_OUTPUT_INVALID = "tool_output_invalid"
-    OUTPUT_MISMATCH = "output_mismatch"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
+    FINAL_ANSWER = "final_answer", "the model answered"
+    POLICY_DENIAL = "policy_denial_terminal", "a call was denied and the policy ends the run there"
+    FAILURE = "failure_mode_terminal", "a failure that the run cannot go on from"
+    LOOP_BUDGET = "loop_budget", "a budget of the policy was used up"
+    APPROVAL_REFUSED = "approval_refused", "a person refused a call, or did not answer in time"
+    REFUSED = "refused", "the model, or a filter of its service, refused to answer"
+    CANCELLED = "cancelled", "the run was told to stop"
 
 
-MODES: Final[dict[str, str]] = {
-    FailureMode.SCHEMA_MISMATCH: "the arguments of a call do not fit the tool's input schema",
-    FailureMode.CYCLE_DETECTION: "the same call gave the same result too often",
-    FailureMode.TOOL_CALL_FAILURE: "a tool failed temporarily and recovered within its retries",
-    FailureMode.RETRY_EXHAUSTION: "a tool kept failing until its retries were used up, or may not be repeated",
-    FailureMode.TIMEOUT: "a time-out that may not be repeated, or the run's own deadline",
-    FailureMode.CATALOGUED_UNHANDLED: "a tool raised an exception that nobody foresaw",
-    FailureMode.LLM_FAILURE: "the model could not be asked",
-    FailureMode.LLM_INVALID_OUTPUT: "the model's reply has no usable shape, or is empty",
-    FailureMode.LLM_REFUSAL: "the model, or a filter of its service, refused to answer",
-    FailureMode.TOOL_OUTPUT_INVALID: "a tool's result does not fit its output schema",
-    FailureMode.OUTPUT_MISMATCH: "the final answer is not JSON that fits the schema asked for",
-    FailureMode.CANCELLED: "the run was stopped with the reason `cancelled`, or its task was cancelled",
-    FailureMode.INTERRUPTED: "the run was stopped with the reason `interrupted`; a signal leaves it open instead",
-}
+ENDINGS: Final[dict[str, str]] = {it: it.words for it in Ending}
+
+
+class FailureMode(_InWords):
+    """What went wrong in a step, with words for people."""
+
+    SCHEMA_MISMATCH = "schema_mismatch", "the arguments of a call do not fit the tool's input schema"
+    CYCLE_DETECTION = "cycle_detection", "the same call gave the same result too often"
+    TOOL_CALL_FAILURE = "tool_call_failure", "a tool failed temporarily and recovered within its retries"
+    RETRY_EXHAUSTION = (
+        "retry_exhaustion",
+        "a tool kept failing until its retries were used up, or may not be repeated",
+    )
+    TIMEOUT = "timeout", "a time-out that may not be repeated, or the run's own deadline"
+    CATALOGUED_UNHANDLED = "catalogued_unhandled", "a tool raised an exception that nobody foresaw"
+    LLM_FAILURE = "llm_failure", "the model could not be asked"
+    LLM_INVALID_OUTPUT = "llm_invalid_output", "the model's reply has no usable shape, or is empty"
+    LLM_REFUSAL = "llm_refusal", "the model, or a filter of its service, refused to answer"
+    TOOL_OUTPUT_INVALID = "tool_output_invalid", "a tool's result does not fit its output schema"
+    OUTPUT_MISMATCH = "output_mismatch", "the final answer is not JSON that fits the schema asked for"
+    CANCELLED = "cancelled", "the run was stopped with the reason `cancelled`, or its task was cancelled"
+    INTERRUPTED = (
+        "interrupted",
+        "the run was stopped with the reason `interrupted`; a signal leaves it open instead",
+    )
+
+
+MODES: Final[dict[str, str]] = {it: it.words for it in FailureMode}
 
 # modes in which an operation failed, as opposed to being refused, recovered or stopped
 BROKEN: Final = frozenset(

@@ -247,9 +247,11 @@ class ToolIO:
     def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:
         """Let the gate decide a fact; keep a denial for the run, and raise it for the tool."""
         # a record takes plain text; lone surrogates become backslash escapes, which every rule refuses
-        odd = [name for name in _TEXTS[type(fact)] if not _is_plain(getattr(fact, name))]
-        if odd:
-            fact = replace(fact, **{name: _encodable(getattr(fact, name)) for name in odd})
+        for name in _TEXTS[type(fact)]:
+            text = getattr(fact, name)
+            if type(text) is not str or not text.isascii():
+                plain = str.__str__(text).encode("utf-8", "backslashreplace").decode()
+                fact = replace(fact, **{name: plain})
         verdict = self._decide(fact)
         if verdict.decision != "allow" or keep:
             self.met.append(fact)
@@ -263,15 +265,6 @@ class ToolIO:
         except PermissionError as error:
             return error
         return PermissionError("denied by sandbox_path")
-
-
-def _is_plain(text: str) -> bool:
-    return type(text) is str and text.isascii()
-
-
-def _encodable(text: str) -> str:
-    """Return a plain `str` in which lone surrogates are backslash escapes."""
-    return str.__str__(text).encode("utf-8", "backslashreplace").decode()
 
 
 def _shut(connection: socket.socket) -> None:

@@ -193,8 +193,7 @@ class StepView(msgspec.Struct, gc=False):
 
 def model_at(head: log.RunStarted | log.AgentStarted, fallback: int) -> ModelName:
     """Return the model that an outcome names by its `fallback`. Raises LookupError where there is none."""
-    names = dict(enumerate([head.model, *(it.name for it in head.fallbacks)]))
-    return names[fallback]
+    return head.model if not fallback else dict(enumerate(head.fallbacks, 1))[fallback].name
 
 
 def model_words(outcome: log.Outcome) -> str:
@@ -249,6 +248,20 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
         if type(event) is log.StepEnded:
             step.mode, step.cost = event.mode, event.cost
             begins[place_of(name)] = now
+        elif last[0] in "ims" and isinstance(event, log.Outcome):
+            attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
+            attempts[event.at] = attempt
+            if above in calls:
+                calls[above].attempts.append(attempt)
+                continue
+            if last[0] == "s":
+                step.summaries.append(attempt)
+                continue
+            step.asked.append(attempt)
+            step.reply = event if type(event) is log.ModelReplied else None
+            for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
+                calls[f"{name}.c{n}"] = proposed = CallView(f"{name}.c{n}", call)
+                step.calls.append(proposed)
         elif type(event) is log.Received:
             step.received = event.messages
         elif type(event) is log.CallEnded:
@@ -286,20 +299,6 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
                 view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
         elif type(event) is log.Answered:
             calls[above].answered, calls[above].answered_at = event, now
-        elif last[0] in "ims" and isinstance(event, log.Outcome):
-            attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
-            attempts[event.at] = attempt
-            if above in calls:
-                calls[above].attempts.append(attempt)
-                continue
-            if last[0] == "s":
-                step.summaries.append(attempt)
-                continue
-            step.asked.append(attempt)
-            step.reply = event if type(event) is log.ModelReplied else None
-            for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
-                calls[f"{name}.c{n}"] = view = CallView(f"{name}.c{n}", call)
-                step.calls.append(view)
     for attempt in attempts.values():
         attempt.result = _result_of(attempt)
     return agents[""]

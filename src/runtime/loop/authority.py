@@ -17,14 +17,13 @@ from ..driver import Driver
 from ..log.values import Call, Usage
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
-from ..policy.prices import Price
 from ..policy.rules.loop_budget import Need
 from ..tools.contract import Tool
 from ..tools.identity import call_key
 
 _SECOND = 1_000_000_000
 _MINUTE = 60 * _SECOND
-_PER_TURN = ("iterations", "tool_calls", "tokens")
+_PER_TURN = {name: f"turn_{name}" for name in ("iterations", "tool_calls", "tokens")}
 
 
 class Ruling(Struct, frozen=True):
@@ -97,7 +96,7 @@ class Authority:
         found: Ruling | None = None
         for level, one in enumerate(self.chain):
             used: dict[str, int] = one.used
-            used["wall_clock_s"] = one._seconds()
+            used["wall_clock_s"] = (self._driver.now - one._begun) // _SECOND
             if explains:
                 times = one._times[tool]
                 lately = len(times) - bisect_right(times, self._driver.now - _MINUTE)
@@ -121,8 +120,11 @@ class Authority:
 
     def strictest(self, name: str) -> Tool:
         """Return a tool as the policy has it under which it must not happen twice, if one of them says so."""
-        tools = [(one.gate if one is self else one._gate_below).tools[name] for one in self.chain]
-        return next((tool for tool in tools if tool.is_once), tools[0])
+        own = self.gate.tools[name]
+        if own.is_once or len(self.chain) == 1:
+            return own
+        others = (one._gate_below.tools[name] for one in self.chain[1:])
+        return next((tool for tool in others if tool.is_once), own)
 
     def on_deny(self, above: int) -> str:
         """Return what follows a denial by one of the policies: `terminate` if it or the agent's own says so."""
@@ -143,30 +145,28 @@ class Authority:
         most = min(one.gate.policy.agents.limits["max_parallel"] for one in self.chain)
         return max(1, most - self.background)
 
-    def _seconds(self, wait: int = 0) -> int:
-        return (self._driver.now + wait - self._begun) // _SECOND
-
     def has_time(self, wait: int = 0) -> bool:
         """Return whether the time of no policy is up, also after a wait of some nanoseconds."""
         for one in self.chain:
             most = one.gate.policy.limits.limits.get("max_wall_clock_s")
-            if most is not None and one._seconds(wait) >= most:
+            if most is not None and (self._driver.now + wait - one._begun) // _SECOND >= most:
                 return False
         return True
 
     def result_bytes_left(self) -> int:
         """Return how many bytes results may still have."""
-        limits = [(one.gate.policy.limits.limits["max_result_bytes"], one) for one in self.chain]
-        return min(most - one.used["result_bytes"] for most, one in limits)
+        budget = "max_result_bytes"
+        return min([it.gate.policy.limits.limits[budget] - it.used["result_bytes"] for it in self.chain])
 
     # ---- what is used up -------------------------------------------------------------------------------------------
 
     def add(self, name: str, amount: int = 1) -> None:
         """Note that something of a budget is used up."""
+        in_turn = _PER_TURN.get(name)
         for one in self.chain:
             one.used[name] += amount
-            if name in _PER_TURN:
-                one.used[f"turn_{name}"] += amount
+            if in_turn is not None:
+                one.used[in_turn] += amount
 
     def begin_turn(self, levels: int) -> None:
         """Note that a turn of a conversation is over: what is used up of the budgets of one counts anew.
@@ -175,7 +175,7 @@ class Authority:
             levels: How many policies of the chain are of the conversation: its own, and those that handed it over.
         """
         for one in self.chain[:levels]:
-            one.used.update((f"turn_{name}", 0) for name in _PER_TURN)
+            one.used.update(dict.fromkeys(_PER_TURN.values(), 0))
 
     def may_ask(self, more: int) -> None:
         """Note that so many more agents are at work that may ask a model."""
@@ -187,18 +187,24 @@ class Authority:
 
         So neither tokens nor money are overdrawn by agents that ask at the same time.
         """
-        prices = [one.gate.policy.prices.get(model) for one in self.chain]
-        tokens = max(0, min(one._share(price) for one, price in zip(self.chain, prices, strict=True)))
-        costs = [0 if price is None else price.cost(Usage(0, tokens)) for price in prices]
+        tokens = max(0, min([one._share(model) for one in self.chain]))
+        costs = [one._cost(model, Usage(0, tokens)) for one in self.chain]
         for one, cost in zip(self.chain, costs, strict=True):
             one._asks += 1
-            one.used["tokens"] += tokens
-            one.used["turn_tokens"] += tokens
-            one.used["cost"] += cost
+            one._use_up(tokens, cost)
         return Reserved(tokens, costs)
 
-    def _share(self, price: Price | None) -> int:
-        limits = self.gate.policy.limits.limits
+    def _cost(self, model: str, usage: Usage) -> int:
+        price = self.gate.policy.prices.get(model)
+        return 0 if price is None else price.cost(usage)
+
+    def _use_up(self, tokens: int, cost: int) -> None:
+        self.used["tokens"] += tokens
+        self.used["turn_tokens"] += tokens
+        self.used["cost"] += cost
+
+    def _share(self, model: str) -> int:
+        limits, price = self.gate.policy.limits.limits, self.gate.policy.prices.get(model)
         left = limits["max_tokens"] - self.used["tokens"]
         if "max_turn_tokens" in limits:
             left = min(left, limits["max_turn_tokens"] - self.used["turn_tokens"])
@@ -208,17 +214,13 @@ class Authority:
 
     def settle(self, reserved: Reserved, model: str, usage: Usage | None) -> int:
         """Note what a model took of what was set aside, and return what that cost by the agent's own policy."""
-        tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
-        own = 0
-        for level, (one, cost) in enumerate(zip(self.chain, reserved.costs, strict=True)):
-            price = one.gate.policy.prices.get(model)
-            spent = 0 if usage is None or price is None else price.cost(usage)
+        usage = usage or Usage()
+        tokens = usage.input_tokens + usage.output_tokens
+        spent = [one._cost(model, usage) for one in self.chain]
+        for one, cost, before in zip(self.chain, spent, reserved.costs, strict=True):
             one._asks -= 1
-            one.used["tokens"] += tokens - reserved.tokens
-            one.used["turn_tokens"] += tokens - reserved.tokens
-            one.used["cost"] += spent - cost
-            own = own if level else spent
-        return own
+            one._use_up(tokens - reserved.tokens, cost - before)
+        return spent[0]
 
     def count_call(self, call: Call, starts: int) -> int:
         """Note that a call is made which starts so many agents, and return when."""
@@ -235,7 +237,8 @@ class Authority:
 
     def _count(self, starts: int, number: int) -> None:
         self.add("tool_calls", number)
-        self.add("children", starts * number)
+        if starts:
+            self.add("children", starts * number)
 
     def count_result(self, call: Call, result: str) -> None:
         """Note that a call gave a result, of which the digest is given."""

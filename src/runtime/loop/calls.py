@@ -56,11 +56,11 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     ended: Classification | None = None
     if run.spec.is_session or run.authority is not authority:  # each call has to have a result
         told = {key: told.get(key, Told(CONTINUE, not_reached())) for key in proposed}
-    for key in (it for it in proposed if it in told):
-        found, content = told[key].found, told[key].content
-        run.window.add_result(proposed[key], content)
-        if ended is None and found.ending is not None:
-            ended = found
+    for key, call in proposed.items():
+        if key in told:
+            run.window.add_result(call, told[key].content)
+            if ended is None and told[key].found.ending is not None:
+                ended = told[key].found
     return ended
 
 

@@ -75,8 +75,8 @@ class Window:
 
     def shown(self, text: str) -> str:
         """Return a result or a message of an agent as the model is shown it."""
-        content = text.encode()
-        if not 0 < self.most < len(content):
+        content = text.encode() if self.most else b""
+        if self.most >= len(content):
             return text
         beginning = content[: self.most].decode(errors="ignore")
         cut = canonical({"beginning": beginning, "bytes": len(content), "sha256": _label(content)["sha256"]})

@@ -9,8 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, structs, to_builtins
 
@@ -35,9 +34,6 @@ from ..log.values import Call, Fact, Withheld
 from ..models.types import LLMOutput, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.redactor import Redactor, placeholders
 from ..tools.contract import Tool
-
-if TYPE_CHECKING:
-    from ..redaction.pieces import Pieces
 
 _MAX_CLASS_NAME = 100
 _MAX_SAID = 300  # characters
@@ -93,9 +89,6 @@ class Performer:
         """Call foreign code and return its result; a world overrides how."""
         raise NotImplementedError
 
-    def _told(self, at: str, pieces: Pieces, text: str) -> None:
-        self._show(at, pieces.feed(text))
-
     def _show(self, at: str, text: str) -> None:
         if self.on_piece is not None and text:
             self.on_piece(Piece(at, text))
@@ -125,10 +118,11 @@ class Performer:
             if self.on_piece is not None and isinstance(model, StreamingModel):
                 from ..redaction.pieces import Pieces  # slow to import, and most runs show no pieces
 
-                pieces = Pieces(effect.redactor)
-                told = partial(self._told, pending.at, pieces)
-                output = await self.call(pending.at, model.ask, request, told)
-                self._show(pending.at, pieces.end())
+                at, pieces = pending.at, Pieces(effect.redactor)
+                output = await self.call(
+                    at, model.ask, request, lambda text: self._show(at, pieces.feed(text))
+                )
+                self._show(at, pieces.end())
             else:
                 output = await self.call(pending.at, model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything

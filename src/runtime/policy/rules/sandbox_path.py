@@ -102,9 +102,7 @@ class SandboxPathRule(Rule):
         if tool is not None and (tool.uses or any(it.kind.startswith("path:") for it in tool.places)):
             yield "/sandbox/mounts", usable(policy, tool.name)
 
-    def points(
-        self, question: Question, tool: Tool | None, leaves: Leaves
-    ) -> Iterator[PathPoint | Unreadable]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[Any]:
         about = question.about
         if type(about) is Touch:
             yield _point(about.path, about.access)

@@ -234,9 +234,7 @@ class UrlAllowlistRule(Rule):
         yield "/url_allowlist", urls
         yield "/private_networks", policy.networks if urls.entries else Networks()
 
-    def points(
-        self, question: Question, tool: Tool | None, leaves: Leaves
-    ) -> Iterator[UrlPoint | Unreadable]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[Any]:
         about = question.about
         if type(about) is Reach:
             if about.method not in METHODS:
