@@ -170,6 +170,7 @@ async def _go_on(
                 made = await make_run(spec, head, world, file.past, file=file, settled=words, listen=listen)
             finally:
                 await world.close()
+        file.check()
         file.sync()
         if not file.is_in_place():
             raise OSError("the folder of the run was moved away while the run went on")

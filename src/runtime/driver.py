@@ -185,6 +185,7 @@ class Driver:
                 if not self._ready:
                     await self._next()
                 elif (begun := self._advance(*self._ready.popleft())) is not None and self._world is not None:
+                    self.journal.check()  # nothing is done that no log holds
                     if begun.effect.is_once:
                         await self._world.sync(self.journal)
                     await self._world.start(begun)

@@ -14,10 +14,10 @@ from .spans import Span, Value
 
 STATUS_ERROR: Final = 2
 _HEAD: Final = (
-    '{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"tachograph"}}]},'
-    '"scopeSpans":[{"scope":{"name":"tachograph","version":"1"},"spans":[\n'
+    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"tachograph"}}]},'
+    b'"scopeSpans":[{"scope":{"name":"tachograph","version":"1"},"spans":[\n'
 )
-_TAIL: Final = "\n]}]}]}\n"
+_TAIL: Final = b"\n]}]}]}\n"
 
 
 class _Attributes(dict[tuple[str, Value], str]):
@@ -32,8 +32,7 @@ class _Attributes(dict[tuple[str, Value], str]):
 def trace_json(spans: Iterable[Span]) -> bytes:
     """Return the whole file."""
     known = _Attributes()
-    lines = ",\n".join([_line(span, known) for span in spans])
-    return "".join((_HEAD, lines, _TAIL)).encode()
+    return _HEAD + b",\n".join([_line(span, known).encode() for span in spans]) + _TAIL
 
 
 def _line(span: Span, known: _Attributes) -> str:

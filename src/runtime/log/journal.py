@@ -25,6 +25,9 @@ class LogWriter(Protocol):
     def write(self, line: bytes) -> None:
         """Append a line."""
 
+    def check(self) -> None:
+        """Raise OSError if what was written is not there any more."""
+
     def sync(self) -> None:
         """Put what was written on the disk."""
 
@@ -156,6 +159,11 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             self._listen = None
             warn("a listener raised %s and is told nothing more", type(error).__name__)
+
+    def check(self) -> None:
+        """Raise OSError if the log is not where it was."""
+        if self._file is not None:
+            self._file.check()
 
     def sync(self) -> None:
         """Put all lines on the disk."""

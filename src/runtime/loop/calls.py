@@ -121,7 +121,7 @@ def _may_share(run: RunState, calls: list[Call]) -> bool:
 def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
     ruling = run.ask_about(key, call)
-    rule = run.refused.get(run.authority.key_of(call))
+    rule = run.refused.get(run.authority.key_of(call)) if run.refused else None
     if rule is not None and ruling.verdict.decision != "deny":
         place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))

@@ -164,8 +164,9 @@ async def _receive(run: RunState) -> bool:
 
 def _do_as_asked(run: RunState) -> bool:
     """Plan again, or take the last turn back, if somebody outside asks the agent of the run. Returns whether so."""
-    asked = [] if run.place else [*run.driver.asked]
-    del run.driver.asked[: len(asked)]
+    if run.place or not run.driver.asked:
+        return False
+    asked, run.driver.asked = run.driver.asked, []
     for event in asked:
         at = run.at(f"u{run.count_hook(run.at('u'))}")
         if isinstance(event, log.PlanAsked):
@@ -173,7 +174,7 @@ def _do_as_asked(run: RunState) -> bool:
             run.note(log.CallEnded(at=at, told={"planning": run.is_planning}))
         else:
             run.note(Compacted(at=at, undone=run.window.take_back(), size=run.window.size))
-    return bool(asked)
+    return True
 
 
 async def _compact(run: RunState) -> Classification | None:

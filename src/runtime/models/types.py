@@ -200,17 +200,17 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         if not isinstance(call, ToolCall) or not isinstance(call.name, str):
             raise _Unusable("a tool call that is no ToolCall with a name")
         calls.append(read_call(f"tc_{step}_{i}", clean_text(call.name)[:MAX_NAME], call.arguments))
-    problem, raw = "", None
-    if (answer is None) == (not calls) and output.finish_reason not in ("refusal", "pause"):
+    problem, raw, said = "", None, output.finish_reason
+    if (answer is None) == (not calls) and said not in ("refusal", "pause"):
         problem = "both an answer and tool calls" if calls else "neither an answer nor tool calls"
-    elif calls and output.finish_reason == "length":
+    elif calls and said == "length":
         problem = "tool calls of a reply that was cut off by length"
     try:
         raw = strict_json.as_json(output.raw)
     except NotJson as error:
         problem = problem or f"raw is no JSON: {error.reason}"
 
-    def said() -> int:
+    def size() -> int:
         return sum(len(part.encode()) for part in (text or "", answer or "", *map(call_text, calls)))
 
     return ModelReplied(
@@ -218,9 +218,9 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         text=text or "",
         calls=calls,
         answer=answer,
-        finish=next((reason for reason in FINISH_REASONS if reason == output.finish_reason), ""),
+        finish=FINISH_REASONS[FINISH_REASONS.index(said)] if said in FINISH_REASONS else "",
         model=clean_text(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
-        usage=_usage(output.usage, asked_bytes, said),
+        usage=_usage(output.usage, asked_bytes, size),
         raw=raw,
         problem=problem,
     )
@@ -293,13 +293,14 @@ def _text(value: object) -> str | None:
 def _usage(usage: object, asked_bytes: int, said: Callable[[], int]) -> Usage:
     """Return the tokens of a reply. A service that counts nothing reports zeros: bytes stand in, so budgets hold."""
     told = usage if isinstance(usage, dict) else {}
-    asked, replied = (_count(told, name, MOST_TOKENS) for name in ("input_tokens", "output_tokens"))
+    asked = _count(told, "input_tokens", MOST_TOKENS)
+    replied = _count(told, "output_tokens", MOST_TOKENS)
     cached = _count(told, "cached_tokens", asked)
-    parts = (
-        cached,
+    written, thought = (
         _count(told, "cache_write_tokens", asked - cached),
         _count(told, "reasoning_tokens", replied),
     )
+    parts = cached, written, thought
     if asked and replied:
         return Usage(asked, replied, False, *parts)
     instead = 0 if asked else asked_bytes, 0 if replied else said()
