@@ -53,7 +53,9 @@ def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Wor
         return spec.gates.own.ask(Question(fact, tool.name))
 
     reveals = spec.gates.own.policy.reveals(tool.name).kinds
-    arguments, withheld = given(Invoke(call.call, tool, decide, call.at, 0, spec.redactor, reveals))
+    arguments, withheld = given(
+        Invoke(call.call, tool, decide, call.at, 0, spec.redactor, reveals, is_once=False)
+    )
     if withheld:
         return None
     io = workspace.io(tool, decide, call.at)

@@ -45,6 +45,7 @@ class Invoke(Struct, frozen=True):
         max_bytes: How large its result may be in canonical JSON. A larger one is not kept.
         redactor: Knows what the placeholders among the arguments stand for.
         reveals: The kinds of secrets that the tool is given.
+        is_once: Whether it must not happen twice, so that its beginning is a line of its own.
     """
 
     call: Call
@@ -54,11 +55,7 @@ class Invoke(Struct, frozen=True):
     max_bytes: int
     redactor: Redactor
     reveals: Collection[str]
-
-    @property
-    def is_once(self) -> bool:
-        """Whether it must not happen twice, so that its beginning is a line of its own."""
-        return self.tool.is_once
+    is_once: bool
 
 
 class AskPerson(Struct, frozen=True):

@@ -95,7 +95,9 @@ async def make_run(
     head = structs.replace(
         head, question=spec.question, instructions=spec.instructions, history=[*spec.history]
     )
-    journal = Journal(past, file=file, listen=listen, guard=redactor.holds, agrees=agrees)
+    journal = Journal(
+        past, file=file, listen=listen, guard=None if redactor.is_empty else redactor.holds, agrees=agrees
+    )
     driver = Driver(journal, world, settled=settled, record=record, again=again, redactor=redactor)
     journal.append(head)
     ended, messages = await driver.drive(run_loop(spec, driver))

@@ -39,23 +39,22 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class LineWriter:
-    """Adds the check to each text, given in order."""
+    """Adds the check to each text, given in order.
 
-    def __init__(self) -> None:
-        self._before = b""
+    Args:
+        before: The digest of the text of the line above the first of them.
+    """
+
+    def __init__(self, before: bytes = b"") -> None:
+        self._before = before
 
     def line(self, text: bytes) -> bytes:
         """Return the next line, with its line feed."""
-        line, self._before = _checked(text, self._before)
-        return line
-
-
-def _checked(text: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """Return a line, and what the check of the next one is made of; `before` is that of the line above."""
-    own = sha256(text)
-    check = own.copy()
-    check.update(before)
-    return b'%b,"#":"%b"}\n' % (text[:-1], check.hexdigest()[:12].encode()), own.digest()
+        own = sha256(text)
+        check = own.copy()
+        check.update(self._before)
+        self._before = own.digest()
+        return b'%b,"#":"%b"}\n' % (text[:-1], check.hexdigest()[:12].encode())
 
 
 def read_log(data: bytes, *, is_open: bool = False) -> list[Line]:
@@ -93,7 +92,7 @@ def read_log(data: bytes, *, is_open: bool = False) -> list[Line]:
 def _is_whole(tail: bytes, before: bytes | None) -> bool:
     """Return whether a last line without its line feed lacks nothing else: then it was changed, and not cut off."""
     digest = b"" if before is None else sha256(before).digest()
-    return tail[:-1] + b"\n" == _checked(tail[:-1][:-_CHECK] + b"}", digest)[0]
+    return tail[:-1] + b"\n" == LineWriter(digest).line(tail[:-1][:-_CHECK] + b"}")
 
 
 def _damage(whole: list[bytes], n: int) -> str:
@@ -102,7 +101,7 @@ def _damage(whole: list[bytes], n: int) -> str:
     digests = [sha256(text).digest() for text in texts]
 
     def follows(line: int, before: int) -> bool:
-        return _checked(texts[line], digests[before])[0] == whole[line] + b"\n"
+        return LineWriter(digests[before]).line(texts[line]) == whole[line] + b"\n"
 
     if whole[n].endswith(b"\r"):
         return "ends with a carriage return: the file was converted; take it as it was written"

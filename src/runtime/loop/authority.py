@@ -260,14 +260,8 @@ class Authority:
             return None
         return -(-(times[-most] + _MINUTE - self._driver.now) // 1_000_000)
 
-    # ---- calls -----------------------------------------------------------------------------------------------------
-
-    def tool_of(self, call: Call) -> Tool | None:
-        """Return the tool of a call, None where the agent has none of that name."""
-        return self.gate.tools.get(call.name)
-
     def key_of(self, call: Call) -> str:
         """Return the identity of a call."""
         if self._key is None or self._key[0] is not call:
-            self._key = call, call_key(call, self.tool_of(call))
+            self._key = call, call_key(call, self.gate.tools.get(call.name))
         return self._key[1]

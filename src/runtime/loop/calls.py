@@ -71,7 +71,8 @@ async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
     waiting: list[str] = []
     authority = run.authority
     for key, call in calls.items():
-        calls[key], decided = await _decided(run, key, call)
+        decide = partial(_decide, run, key)
+        calls[key], decided = await hooks.before_call(run, key, call, decide(call), decide)
         if side_by_side and isinstance(decided, log.Decided) and decided.decision == "allow":
             waiting.append(key)
             continue
@@ -88,12 +89,6 @@ async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
         run.wait_no_more(agents)
         told.update(zip(waiting, results, strict=True))
     return told
-
-
-async def _decided(run: RunState, key: str, call: Call) -> tuple[Call, log.Decided | log.Stopped]:
-    """Let the gate decide a call, and the hooks. Returns the call as it is to be made, and what they said."""
-    decide = partial(_decide, run, key)
-    return await hooks.before_call(run, key, call, decide(call), decide)
 
 
 async def _carry_out(run: RunState, key: str, call: Call, decided: log.Decided | log.Stopped) -> Told:
@@ -185,7 +180,8 @@ async def _invoke(run: RunState, key: str, call: Call) -> Told:
     def decide(fact: Fact) -> Verdict:  # as the record will hold it, so that a replay decides the same
         return authority.ask(redactor.struct(fact), tool.name).verdict
 
-    effect = Invoke(call, tool, decide, idempotency_key, authority.result_bytes_left(), redactor, reveals)
+    left = authority.result_bytes_left()
+    effect = Invoke(call, tool, decide, idempotency_key, left, redactor, reveals, tool.is_once)
 
     def judge(at: str, outcome: log.Outcome) -> log.Decided | None:
         questions: list[Any] = list(getattr(outcome, "met", ()))

@@ -99,7 +99,7 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
         run.note_ruling(run.at("d"), ruling)
         return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
     run.authority.add("iterations")
-    stopped = stopped or await hooks.before_model(run)
+    stopped = stopped or (await hooks.before_model(run) if run.spec.hooks else None)
     if stopped is not None:
         return stopped, None
     reply = await _ask_model(run, "m", run.window.messages())

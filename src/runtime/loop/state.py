@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, Rule, classify
 from ..branches import Branch
 from ..driver import Driver
-from ..log.events import Decided, Ended, Event, HandedOver
+from ..log.events import Decided, Ended, HandedOver
 from ..log.values import USER, Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
 from ..models.types import Message, Model
 from ..policy.gate import Gate
@@ -143,6 +143,7 @@ class RunState:
         waits: Whether it waits for a message: for a turn, or for those, where it has answered while they were at work.
         on_turn: Is told of each turn that has ended.
         answer: Its last answer.
+        note: Writes a line.
         step: The number of its step.
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
@@ -163,6 +164,7 @@ class RunState:
         name: str = "",
     ) -> None:
         self.spec, self.driver, self.live, self.place, self.above = spec, driver, live, place, above
+        self.note = driver.journal.append
         self.name = name or place[:-1]
         self.board: Board = Board() if above is None else above.board
         self._starter = None if above is None else above.authority  # that agent may hand over
@@ -303,10 +305,6 @@ class RunState:
         """Return an address in the step that is under way."""
         return f"{self.place}{self.step}.{key}"
 
-    def note(self, event: Event) -> None:
-        """Write a line."""
-        self.driver.journal.append(event)
-
     def note_ruling(self, at: str, ruling: Ruling) -> Decided:
         """Write what the gates said."""
         said = ruling.verdict
@@ -341,14 +339,14 @@ class RunState:
 
     def has_lost_mate(self, key: str, call: Call) -> bool:
         """Return whether a call was decided as one to a team mate that has ended meanwhile."""
-        tool = self.authority.tool_of(call)
+        tool = self.gate.tools.get(call.name)
         if tool is None or not tool.stays or self.counted.get(self.at(key), (1, 0))[0]:
             return False
         return self.mate(call.name) is None
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""
-        tool = self.authority.tool_of(call)
+        tool = self.gate.tools.get(call.name)
         starts = int(tool is not None and tool.agent is not None and self.mate(call.name) is None)
         self.counted[self.at(key)] = starts, self.authority.count_call(call, starts)
 

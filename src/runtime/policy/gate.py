@@ -96,33 +96,32 @@ class Gate:
             explains: Whether an allow says on what it rests; what is not allowed always does.
         """
         try:
-            judged, tool = self._ask(question)
+            tool = self.tool_of(question)
+            judged = self._answer(question, tool)
             return _ALLOWED if judged.allowed and not explains else self._verdict(judged, tool)
         except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
             reason = f"the gate failed to decide ({type(error).__name__})"
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
-    def _ask(self, question: Question) -> tuple[Judged, Tool | None]:
-        kind, tool = type(question.about), self.tool_of(question)
+    def _answer(self, question: Question, tool: Tool | None) -> Judged:
+        kind = type(question.about)
         if tool is None and kind in _MET:
             raise LookupError("no tool of the run met this")
         granted: Judged | None = None
         escalated: Judged | None = None
-        owner = self._rules[kind][0]
-        owner_spoke = False
+        owner, owner_spoke = self._rules[kind][0], False
         for judged in self.judge(question, tool, self._asked(kind, question.tool, tool)):
             rule = judged.rule
-            if rule is owner:
-                owner_spoke = True
+            owner_spoke = owner_spoke or rule is owner
             if not judged.allowed:
                 if rule.objection == "deny":
-                    return judged, tool
+                    return judged
                 escalated = escalated or judged
             elif rule.grants or granted is None:
                 granted = judged
         if granted is None or not owner_spoke:
             raise LookupError("no rule spoke for the question")
-        return escalated or granted, tool
+        return escalated or granted
 
     def verdicts(self, question: Question) -> Iterator[Verdict]:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""

@@ -81,6 +81,12 @@ class Tool:
             out, and it may yield the name of one of them with a task.
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
+    Attributes:
+        uses: The methods of `io` that its effect kind covers.
+        acts_beside_io: Whether it does what nobody sees: its texts are judged, and a check takes its results from the
+            record.
+        is_once: Whether its effect must not happen twice, so that its beginning is recorded before it.
+
     Raises:
         ToolError: The tool breaks the contract.
     """
@@ -130,9 +136,10 @@ class Tool:
             wrong.append(f"INPUT_SCHEMA: {error}; fix the schema")
         if wrong:
             raise refusal(wrong, self.file)
-        self.name, self.description, self.effect, self.run = name, description, effect, run
-        self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
+        self.name, self.description, self.run, self.probe = name, description, run, probe
+        self.transient, self.timeout_s = transient, timeout_s
         self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
+        self._set_effect(effect, idempotent)
         self.agent, self.hands_over, self.stays = agent, hands_over, stays
         self.inner = {it.name: it for it in inner}
         self.output_validator = validator_of(output_text)
@@ -150,7 +157,7 @@ class Tool:
         tool = copy.copy(self)
         tool.places = self.marked + places
         if self.is_foreign:  # it may come from under another policy
-            tool.effect, tool.idempotent = effect or "external", effect == "read"
+            tool._set_effect(effect or "external", effect == "read")
         return tool
 
     def starting(self, agents: Sequence[Tool]) -> Tool:
@@ -169,20 +176,10 @@ class Tool:
         tool.inner = {it.name: it for it in agents}
         return tool
 
-    @property
-    def acts_beside_io(self) -> bool:
-        """Whether it does what nobody sees: its texts are judged, and a check takes its results from the record."""
-        return self.is_foreign or self.effect == "external"
-
-    @property
-    def is_once(self) -> bool:
-        """Whether its effect must not happen twice, so that its beginning is recorded before it."""
-        return self.effect == "external" or (self.effect in ("write", "network") and not self.idempotent)
-
-    @property
-    def uses(self) -> frozenset[str]:
-        """The methods of `io` that its effect kind covers."""
-        return USES[self.effect]
+    def _set_effect(self, effect: str, idempotent: bool) -> None:
+        self.effect, self.idempotent, self.uses = effect, idempotent, USES[effect]
+        self.acts_beside_io = self.is_foreign or effect == "external"
+        self.is_once = effect == "external" or (effect in ("write", "network") and not idempotent)
 
     def input_validator(self, *, strict: bool) -> SchemaValidator:
         """Return the validator of its arguments; without `strict` it drops limits on values."""

@@ -108,7 +108,7 @@ class Virtual(Performer):
         takes = effect.ns if type(effect) is Wait else _TAKES[type(effect)]
         fault = self.fault(pending.at) or NO_FAULT
         end = pending.begun + takes + fault.delay_ns
-        self.finish(pending, end, await self.perform(pending))
+        self._ends[pending.at] = end, pending.number, await self.perform(pending)
         if fault.cancels:
             self._arrive(end, "cancelled")
 
