@@ -163,8 +163,6 @@ class Driver:
 
     def stop_of(self, at: str) -> str | None:
         """Return why an address was stopped, None if it was not."""
-        if not self._stops:  # as in most runs
-            return None
         return next((why for scope, why in self._stops.items() if is_in(at, scope)), None)
 
     # ---- what it does ------------------------------------------------------------------------------------------------
@@ -225,7 +223,7 @@ class Driver:
         self._begun += 1
         begun = self._world.clock(self.now) if self._is_live and self._world is not None else self.now
         pending = Pending(at, effect, self._base(at), begun, self._begun, branch)
-        if (why := self.stop_of(at)) is not None:
+        if self._stops and (why := self.stop_of(at)) is not None:
             self._end(pending, log.Stopped(at=at, t=self.now - pending.base, why=why))
             return None
         self._under_way[at] = pending

@@ -81,6 +81,11 @@ class Journal:
         listen: Is told of each line beyond the past, once it is written; one that raises is told nothing more.
         guard: Returns the name of a secret that an encoded line holds; the line is not written then.
         agrees: Whether a recorded line stands although another one was made.
+
+    Attributes:
+        events: The lines so far.
+        lines: The same as they stand in the file.
+        check: Raises OSError if the log is not where it was.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Journal:
         self._guard = guard
         self._writer = LineWriter()
         self._broken = False
+        self.check: Callable[[], None] = (lambda: None) if file is None else file.check
         came = {line.event.at for line in past if isinstance(line.event, Outcome)}
         begun = [line.event.at.removesuffix(".s") for line in past if isinstance(line.event, ToolStarted)]
         # effects that had begun when the process ended, and nobody knows more
@@ -159,11 +165,6 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             self._listen = None
             warn("a listener raised %s and is told nothing more", type(error).__name__)
-
-    def check(self) -> None:
-        """Raise OSError if the log is not where it was."""
-        if self._file is not None:
-            self._file.check()
 
     def sync(self) -> None:
         """Put all lines on the disk."""

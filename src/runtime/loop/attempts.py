@@ -16,7 +16,7 @@ async def with_retries(
     effect: Effect,
     *,
     idempotent: bool,
-    judge: Callable[[str, Outcome], Decided | None] = lambda at, outcome: None,
+    judge: Callable[[str, Outcome], Decided | None] | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     before: int = 0,
 ) -> tuple[Outcome | Decided, int]:
@@ -39,8 +39,7 @@ async def with_retries(
         attempt += 1
         at = run.at(f"{key}{before + attempt}")
         outcome = await run.driver.perform(at, effect)
-        objection = judge(at, outcome)
-        if objection is not None:
+        if judge is not None and (objection := judge(at, outcome)) is not None:
             return objection, before + attempt
         if type(outcome) is not Failed:
             return outcome, before + attempt

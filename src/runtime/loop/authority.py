@@ -188,8 +188,9 @@ class Authority:
         So neither tokens nor money are overdrawn by agents that ask at the same time.
         """
         tokens = max(0, min([one._share(model) for one in self.chain]))
-        costs = [one._cost(model, Usage(0, tokens)) for one in self.chain]
-        for one, cost in zip(self.chain, costs, strict=True):
+        costs = []
+        for one in self.chain:
+            costs.append(cost := one._cost(model, Usage(0, tokens)))
             one._asks += 1
             one._use_up(tokens, cost)
         return Reserved(tokens, costs)
@@ -216,11 +217,10 @@ class Authority:
         """Note what a model took of what was set aside, and return what that cost by the agent's own policy."""
         usage = usage or Usage()
         tokens = usage.input_tokens + usage.output_tokens
-        spent = [one._cost(model, usage) for one in self.chain]
-        for one, cost, before in zip(self.chain, spent, reserved.costs, strict=True):
+        for one, cost in zip(self.chain, reserved.costs, strict=True):
             one._asks -= 1
-            one._use_up(tokens - reserved.tokens, cost - before)
-        return spent[0]
+            one._use_up(tokens - reserved.tokens, one._cost(model, usage) - cost)
+        return self._cost(model, usage)
 
     def count_call(self, call: Call, starts: int) -> int:
         """Note that a call is made which starts so many agents, and return when."""

@@ -170,9 +170,9 @@ async def _invoke(run: RunState, key: str, call: Call) -> Told:
         return await start_agent(run, key, call)
     if tool.inner:
         return await _run_function(run, key, call, tool)
-    if (why := run.driver.stop_of(run.at(key))) is not None and tool.answer is not None:
-        return stopped(run, log.Stopped(at=run.at(key), why=why))
     if tool.answer is not None:
+        if (why := run.driver.stop_of(run.at(key))) is not None:
+            return stopped(run, log.Stopped(at=run.at(key), why=why))
         return await ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
     redactor, reveals = run.spec.redactor, authority.reveals(tool.name)

@@ -50,6 +50,7 @@ class ToolRuleSet(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
+_NOTHING: Final = Revealed()
 _NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
 
 
@@ -62,17 +63,19 @@ class Policy:
         version: The first 12 hex digits of the SHA-256 of that data in canonical JSON.
         files: Name and digest of each file that it was merged from.
         paths: Where these files lie.
+        on_deny: What follows a denial: `terminate` or `inform`.
     """
 
     def __init__(self, document: TypedDocument[PolicyFile]) -> None:
         self._document, self._file = document, document.value
         self.file, self.data, self.files = document.name, document.data, document.files
-        self.paths = document.paths
+        self.paths, self.on_deny = document.paths, document.value.on_deny
         self.version = document.digest[:12]
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
         self._tool_rules = self._read_tool_rules()
         self._check_kinds("/redact/kinds", self._file.redact.kinds)
+        self._revealed = {tool: Revealed(kinds) for tool, kinds in self._file.redact.reveal_to.items()}
         for tool, kinds in self._file.redact.reveal_to.items():
             self._check_kinds(join(["redact", "reveal_to", tool]), kinds, with_known=True)
         for name, rules in self._file.tools.items():
@@ -327,16 +330,11 @@ class Policy:
 
     def reveals(self, tool: str) -> Revealed:
         """`redact.reveal_to`: the kinds that a tool is given."""
-        return Revealed(self._file.redact.reveal_to.get(tool, ()))
+        return self._revealed.get(tool, _NOTHING)
 
     def redactor(self, known: Mapping[str, str], key: bytes) -> Redactor:
         """Return the redactor of one run, given the values of `secret_names` and a key. Raises InputError."""
         return Redactor(self._file.redact.kinds, known, key)
-
-    @property
-    def on_deny(self) -> str:
-        """What follows a denial: `terminate` or `inform`."""
-        return self._file.on_deny
 
 
 def _entries(entries: Iterable[Any]) -> list[tuple[str, tuple[str, ...]]]:

@@ -237,15 +237,9 @@ def given(effect: Invoke) -> tuple[Any, list[Fact]]:
 
     The arguments are a copy, since the tool may change them.
     """
-    arguments = effect.redactor.reveal(effect.call.arguments, effect.reveals)
-    return to_builtins(arguments), _withheld(effect)
-
-
-def _withheld(effect: Invoke) -> list[Fact]:
-    """Return the secrets that the tool may have and cannot be given."""
-    if not effect.reveals:
-        return []
     arguments, redactor = effect.call.arguments, effect.redactor
+    if not effect.reveals:
+        return to_builtins(arguments), []
     granted = [mark for mark, kind in placeholders(arguments) if kind in effect.reveals]
     unknown = {*redactor.unknown(granted)}
     found: list[Fact] = [Withheld(mark, "unknown") for mark in granted if mark in unknown]
@@ -259,7 +253,7 @@ def _withheld(effect: Invoke) -> list[Fact]:
                     and not _PLAIN.fullmatch(redactor.reveal(mark, {kind}))
                 ):
                     found.append(Withheld(mark, "not_plain"))
-    return found
+    return to_builtins(redactor.reveal(arguments, effect.reveals)), found
 
 
 def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned | Failed:

@@ -71,16 +71,16 @@ class ToolRegistryRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Names]]:
         return [("/tool_registry", policy.names)]
 
-    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[str | Unreadable]:
+    def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[str | Unreadable]:
         if not isinstance(question.about, Call):
-            return
+            return []
         name = question.about.name
         if type(name) is not str or not name.isascii():
             # no policy holds such a name, and it may be of a kind that nothing can look up
-            yield Unreadable("the tool name is not ASCII text")
-        yield name
+            return [Unreadable("the tool name is not ASCII text")]
         if tool is None:
-            yield Unreadable(f"tool {quote_untrusted(name)} is allowed but not part of this run")
+            return [name, Unreadable(f"tool {quote_untrusted(name)} is allowed but not part of this run")]
+        return [name]
 
     def reason(self, point: Any, leaf: Names, *, allowed: bool) -> str:
         if isinstance(point, Unreadable):
