@@ -61,7 +61,7 @@ def report(events: Sequence[log.Event], steps: Sequence[StepView] | None = None)
         f"# Run {escape_markdown(head.run_id)}",
         "",
         f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
-        counts(steps),
+        counts(steps, denials),
         "",
         *(turns_in(events) if head.session else _asked("Question", head.question, end)),
         "## Steps",
@@ -102,8 +102,11 @@ def turns_in(events: Sequence[log.Event]) -> list[str]:
     return parts
 
 
-def counts(steps: Sequence[StepView]) -> str:
-    """Return in one line how many steps, calls, attempts, retries and denials there are, also of agents below."""
+def counts(steps: Sequence[StepView], denials: Sequence[str] | None = None) -> str:
+    """Return in one line how many steps, calls, attempts, retries and denials there are, also of agents below.
+
+    The denials may be given where they are known already.
+    """
     every = [*all_steps(steps)]
     calls = [call for step in every for call in step.calls]
     attempts = sum(len(call.attempts) for call in calls)
@@ -111,7 +114,8 @@ def counts(steps: Sequence[StepView]) -> str:
     agents = sum(call.agent is not None for call in calls)
     return (
         f"Steps: {len(every)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
-        f" · Denials: {len(_denials(every, _as_code))}" + (f" · Agents: {agents}" if agents else "")
+        f" · Denials: {len(_denials(every, _as_code) if denials is None else denials)}"
+        + (f" · Agents: {agents}" if agents else "")
     )
 
 

@@ -244,10 +244,10 @@ class Driver:
         if self._record is not None:
             await self._rerun()
             return
-        if (recorded := self.journal.next) is not None:
-            self._happen_again(recorded)
-            return
         if not self._is_live:
+            if (recorded := self.journal.next) is not None:
+                self._happen_again(recorded)
+                return
             await self._go_live()
         assert self._world is not None
         happened = await self._world.next()

@@ -31,20 +31,18 @@ class _Attributes(dict[tuple[str, Value], str]):
 
 def trace_json(spans: Iterable[Span]) -> bytes:
     """Return the whole file."""
-    known = _Attributes()
-    return _HEAD + b",\n".join([_line(span, known).encode() for span in spans]) + _TAIL
-
-
-def _line(span: Span, known: _Attributes) -> str:
-    """Return a span; its ids, name and times hold nothing that JSON escapes."""
-    parent = f'"parentSpanId":"{span.parent_id}",' if span.parent_id else ""
-    status = f',"status":{{"code":{STATUS_ERROR}}}' if span.error_type else ""
-    attributes = ",".join(sorted(map(known.__getitem__, span.attributes.items())))  # each begins with its key
-    return (
-        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":"{span.name}",'
-        f'"kind":{span.kind},"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
-        f'"attributes":[{attributes}]{status}}}'
-    )
+    json_of, parts, before = _Attributes().__getitem__, [_HEAD], ""
+    for span in spans:  # ids, names and times hold nothing that JSON escapes
+        parent = f'"parentSpanId":"{span.parent_id}",' if span.parent_id else ""
+        status = f',"status":{{"code":{STATUS_ERROR}}}' if span.error_type else ""
+        attributes = ",".join(sorted(map(json_of, span.attributes.items())))  # each begins with its key
+        parts.append(
+            f'{before}{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":"{span.name}",'
+            f'"kind":{span.kind},"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
+            f'"attributes":[{attributes}]{status}}}'.encode()
+        )
+        before = ",\n"
+    return b"".join([*parts, _TAIL])  # made once, since it is large
 
 
 def _value(value: Value) -> str:

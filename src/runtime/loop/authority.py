@@ -81,18 +81,29 @@ class Authority:
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
-    def ask(self, about: Any, tool: str = "") -> Ruling:
-        """Ask about what is no line of the log where it is allowed. Called from any thread for what a tool meets."""
-        return self._ask(about, tool, 0, explains=False)
-
     def ask_about(self, call: Call, *, is_at_work: bool = False) -> Ruling:
         """Ask about a proposed call, given whether it is to a team mate at work."""
         repeats = self._repeats[self.key_of(call)]
-        return self._ask(call, call.name, repeats, explains=True, is_at_work=is_at_work)
+        return self.ask(call, call.name, repeats, explains=True, is_at_work=is_at_work)
 
-    def _ask(
-        self, about: Any, tool: str, repeats: int, *, explains: bool, is_at_work: bool = False
+    def ask(
+        self,
+        about: Any,
+        tool: str = "",
+        repeats: int = 0,
+        *,
+        explains: bool = False,
+        is_at_work: bool = False,
     ) -> Ruling:
+        """Ask the gates. Called from any thread for what a tool meets.
+
+        Args:
+            about: What is asked about.
+            tool: As of Question.
+            repeats: Likewise.
+            explains: Whether it is a line of the log where it is allowed: about a proposed call.
+            is_at_work: Whether that is to a team mate at work.
+        """
         found: Ruling | None = None
         for level, one in enumerate(self.chain):
             used: dict[str, int] = one.used

@@ -110,7 +110,8 @@ class Gate:
         granted: Judged | None = None
         escalated: Judged | None = None
         owner, owner_spoke = self._rules[kind][0], False
-        for judged in self.judge(question, tool, self._asked(kind, question.tool, tool)):
+        rules = self._known.get((kind, "" if tool is None else tool.name))
+        for judged in self.judge(question, tool, rules or self._asked(kind, question.tool, tool)):
             rule = judged.rule
             owner_spoke = owner_spoke or rule is owner
             if not judged.allowed:
@@ -138,15 +139,12 @@ class Gate:
         """Return the rules that may object to a kind of question about a tool, in order, each with its leaves."""
         if tool is None and kind is not Step:  # of such names a model may think of any number
             return self._every(kind, name)
-        found = self._known.get((kind, name))
-        if found is None:
-            found = [
-                (rule, leaves)
-                for rule, leaves in self._every(kind, name)
-                if (tool is None or rule.concerns(tool)) and not all(leaf.allows_all for _, leaf in leaves)
-            ]
-            self._known[kind, name] = found
-        return found
+        self._known[kind, name] = [
+            (rule, leaves)
+            for rule, leaves in self._every(kind, name)
+            if (tool is None or rule.concerns(tool)) and not all(leaf.allows_all for _, leaf in leaves)
+        ]
+        return self._known[kind, name]
 
     def _every(self, kind: type, name: str) -> Iterator[tuple[Rule, Leaves]]:
         """Yield the rules that judge a kind of question, each with its leaves for a tool."""
