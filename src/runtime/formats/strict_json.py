@@ -47,15 +47,12 @@ def as_json(value: Any, *, most: int | None = None) -> Any:
     Raises:
         NotJson: It is not JSON, or it is nested deeper than 128 levels or holds more than `most` values.
     """
-    return _copy(value, 0, [math.inf if most is None else most, most])
+    return _copy(value, 0, [math.inf if most is None else most - 1, most])
 
 
 def _copy(value: Any, depth: int, left: list[Any]) -> Any:
-    """Return a copy; `left` is how many values it may still hold, and may hold at all."""
+    """Return a copy; `left` is how many values may still stand in it, and how many it may be with itself."""
     # no function within `as_json`: one that calls itself is garbage that only a search for cycles finds
-    left[0] -= 1
-    if left[0] < 0:
-        raise NotJson(f"more than {left[1]:,} values")
     kind = type(value)
     if kind is str:
         return value if value.isascii() else _text(value)
@@ -69,14 +66,18 @@ def _copy(value: Any, depth: int, left: list[Any]) -> Any:
         return _safe(int(value)) if value.is_integer() else value
     if depth >= MAX_DEPTH:
         raise NotJson("nested too deeply")
-    if kind is dict:
-        out = {}
-        for key, item in value.items():
-            out[_text(key)] = _copy(item, depth + 1, left)
-        return out
-    if kind is list or kind is tuple:
+    if kind not in (dict, list, tuple):
+        raise NotJson("not JSON data")
+    left[0] -= len(value)
+    if left[0] < 0:
+        raise NotJson(f"more than {left[1]:,} values")
+    if kind is not dict:
         return [_copy(item, depth + 1, left) for item in value]
-    raise NotJson("not JSON data")
+    out = {}
+    for key, item in value.items():
+        is_plain = type(item) is str and item.isascii()  # as most are
+        out[_text(key)] = item if is_plain else _copy(item, depth + 1, left)
+    return out
 
 
 def _text(text: Any) -> str:

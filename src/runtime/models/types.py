@@ -296,11 +296,8 @@ def _usage(usage: object, asked_bytes: int, said: Callable[[], int]) -> Usage:
     asked = _count(told, "input_tokens", MOST_TOKENS)
     replied = _count(told, "output_tokens", MOST_TOKENS)
     cached = _count(told, "cached_tokens", asked)
-    written, thought = (
-        _count(told, "cache_write_tokens", asked - cached),
-        _count(told, "reasoning_tokens", replied),
-    )
-    parts = cached, written, thought
+    written = _count(told, "cache_write_tokens", asked - cached)
+    parts = cached, written, _count(told, "reasoning_tokens", replied)
     if asked and replied:
         return Usage(asked, replied, False, *parts)
     instead = 0 if asked else asked_bytes, 0 if replied else said()
