@@ -151,9 +151,7 @@ def read_document(
             )
         beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
         base = read_document(Path(path).parent / extends, beside, kind, error, depth=depth + 1, read=read)
-        document = Document(
-            {key: data[key] for key in data if key != "extends"}, document.marks, document.values
-        )
+        document = Document({key: data[key] for key in data if key != "extends"}, document.marks)
     made = TypedDocument(name, document, kind, error, base)
     made.paths = (*(base.paths if base is not None else ()), Path(path).absolute())
     return made

@@ -53,23 +53,16 @@ class Document(Struct, frozen=True):
         data: dict, list, str, int, float, bool or None.
         marks: (line, column), both from 1, of every JSON Pointer: of the key for a value in a mapping, else of
             the value; "" is the first node.
-        values: the place of the value itself, for what is written behind a key.
     """
 
     data: Any
     marks: Mapping[str, tuple[int, int]]
-    values: Mapping[str, tuple[int, int]]
 
     def at(self, pointer: str) -> tuple[int, int]:
         """Return (line, column) of the pointer, or of its nearest ancestor in the file. Never raises."""
         while pointer and pointer not in self.marks:
             pointer = pointer.rpartition("/")[0]
         return self.marks.get(pointer, (1, 1))
-
-    def place(self, pointer: str, of_value: bool) -> tuple[int, int]:
-        """Return the same as `at`, or with `of_value` the place of the value behind the key."""
-        place = self.values.get(pointer) if of_value else None
-        return place or self.at(pointer)
 
 
 def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
@@ -124,7 +117,6 @@ class _Reader:
         # where the last line ends if no line feed does, else behind the text
         self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip(" \r\n"))
         self.marks: dict[str, tuple[int, int]] = {}
-        self.values: dict[str, tuple[int, int]] = {}
         self.nodes = self.pointers = 0
 
     def document(self, events: Iterator[Any]) -> Document:
@@ -144,7 +136,7 @@ class _Reader:
             message = "a second document starts here; keep one document in a file"
             raise self.error(after.start_mark.index, message)
         self.check_gap(len(self.text))
-        return Document(data, self.marks, self.values)
+        return Document(data, self.marks)
 
     def node(self, event: Any, pointer: str, depth: int, indent: int, in_brackets: bool) -> Any:
         """Return the value of the node that starts with `event`.
@@ -190,11 +182,7 @@ class _Reader:
                     f"the key {quote_literal(key)} stands at {line}:{column} already; keep one",
                 )
             self.mark(below, event.start_mark)
-            value = next(self.events)
-            entries[key] = self.node(value, below, depth, indent, in_brackets)
-            mark, end = value.start_mark, value.end_mark
-            if type(value) is not yaml.ScalarEvent or mark.index < end.index:
-                self.values[below] = (mark.line + 1, mark.column + 1)
+            entries[key] = self.node(next(self.events), below, depth, indent, in_brackets)
         return entries, event
 
     def key(self, event: Any, indent: int, in_brackets: bool) -> str:

@@ -113,7 +113,7 @@ class Policy:
             plain = as_json(dict(data))
         except ValueError as error:
             raise PolicyError(str(error), file=_IN_CODE, remedy="use plain data") from None
-        return cls(TypedDocument(_IN_CODE, Document(plain, {}, {}), PolicyFile, PolicyError))
+        return cls(TypedDocument(_IN_CODE, Document(plain, {}), PolicyFile, PolicyError))
 
     @cached_property
     def place(self) -> Callable[[str], str]:

@@ -192,17 +192,6 @@ class Entry(Struct, frozen=True):
         """The broadest target that the line covers."""
         return Target(self.scheme, self.host, self.port, self.prefix, None)
 
-    def covers(self, other: Entry) -> bool:
-        """Return whether the line covers all that another one does."""
-        if (self.scheme, self.host, self.port) != (other.scheme, other.host, other.port):
-            return False
-        below = self.prefix if self.prefix.endswith("/") else f"{self.prefix}/"
-        return other.prefix == self.prefix or other.prefix.startswith(below)
-
-    def meets(self, other: Entry) -> bool:
-        """Return whether there is anything that both lines cover: then one covers the other."""
-        return self.covers(other) or other.covers(self)
-
 
 def parse_entry(text: str) -> Entry:
     """Read "scheme://host[:port][/path-prefix]", or a bare host: https on port 443. Raises Malformed."""
