@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
-from .http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text
 
 MAX_URL = 8192  # characters
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -236,26 +235,23 @@ def _unambiguous(path: str) -> bool:
 
 
 class Allowlist:
-    """Entries, found by origin and then by path prefix without a look at the others."""
+    """Entries, found by origin and then by path prefix without a look at the others.
 
-    def __init__(self, entries: Sequence[UrlEntry]) -> None:
-        """Read the entries. Raises Malformed with `index`, the place of the first bad one."""
-        self._origins: dict[tuple[str, str, int], dict[str, int]] = {}
-        self._methods: dict[int, tuple[str, ...]] = {}  # of entries that name some
+    Args:
+        entries: Each with the methods that it allows, by its name.
+    """
+
+    def __init__(self, entries: Mapping[str, tuple[Entry, Collection[str]]]) -> None:
+        self._entries = entries
+        self._origins: dict[tuple[str, str, int], dict[str, str]] = {}  # names by prefix
         self._longest = 0
-        for index, item in enumerate(entries):
-            try:
-                entry = parse_entry(url_text(item))
-            except Malformed as error:
-                raise Malformed(error.reason, index) from None
-            if not isinstance(item, str):
-                self._methods[index] = methods_of(item)
+        for name, (entry, _) in entries.items():
             prefixes = self._origins.setdefault((entry.scheme, entry.host, entry.port), {})
-            prefixes.setdefault(entry.prefix, index)
+            prefixes.setdefault(entry.prefix, name)
             self._longest = max(self._longest, len(entry.prefix))
 
-    def match(self, target: Target, method: str | None = None) -> int | None:
-        """Return the index of the entry that allows the target (the longest prefix, then the first), or None.
+    def match(self, target: Target, method: str | None = None) -> str | None:
+        """Return the name of the entry that allows the target (the longest prefix, then the first), or None.
 
         Args:
             target: What is to be reached.
@@ -276,8 +272,8 @@ class Allowlist:
                 at = path.rfind("/", 0, at)
         return prefixes["/"] if "/" in prefixes and self._allows(prefixes["/"], method) else None
 
-    def _allows(self, index: int, method: str | None) -> bool:
-        return method is None or method in self._methods.get(index, SAFE_METHODS)
+    def _allows(self, name: str, method: str | None) -> bool:
+        return method is None or method in self._entries[name][1]
 
     def knows(self, target: Target) -> bool:
         """Return whether any entry is of the target's scheme, host and port."""

@@ -60,10 +60,7 @@ class Urls(Leaf[UrlPoint]):
             held = self.entries.get(name, (entry, frozenset()))[1]
             self.entries[name] = entry, held | frozenset(methods)
             self._written.setdefault(name, url)
-        self._find = Allowlist(
-            [{"url": url, "methods": sorted(held)} for url, (_, held) in self.entries.items()]
-        )
-        self._urls = list(self.entries)
+        self._find = Allowlist(self.entries)
 
     def _rebuilt(self, changes: dict[str, frozenset[str] | None]) -> Urls:
         held: dict[str, frozenset[str] | None] = {url: methods for url, (_, methods) in self.entries.items()}
@@ -74,8 +71,8 @@ class Urls(Leaf[UrlPoint]):
         return self._find.match(point.target, point.method or None) is not None
 
     def entry(self, point: UrlPoint) -> str:
-        index = self._find.match(point.target, point.method or None)
-        return "" if index is None else f"/{escape_pointer(self._written[self._urls[index]])}"
+        url = self._find.match(point.target, point.method or None)
+        return "" if url is None else f"/{escape_pointer(self._written[url])}"
 
     def knows(self, target: Target) -> bool:
         """Return whether any entry is of the target's scheme, host and port."""
