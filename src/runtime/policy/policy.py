@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UnsetType
@@ -33,6 +33,7 @@ from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
 from .sections import Condition, OnFailure, PolicyFile
 
+T = TypeVar("T")
 _IN_CODE = "<policy>"
 
 
@@ -63,29 +64,52 @@ class Policy:
         version: The first 12 hex digits of the SHA-256 of that data in canonical JSON.
         files: Name and digest of each file that it was merged from.
         paths: Where these files lie.
+        names: `tool_registry`.
+        urls: `url_allowlist`.
+        networks: `private_networks`.
+        mounts: `sandbox.mounts`.
+        enforcement: `arg_schema_enforcement`.
+        repeats: `cycle_detection.max_repeats`.
+        agents: `agents`.
+        unattended: `approval.required_for`.
+        approval_timeout_s: Seconds that a person has to answer.
         on_deny: What follows a denial: `terminate` or `inform`.
+        secret_names: `redact.env`.
+        redacts: Whether `redact` names anything to look for.
+        hides: What `redact` looks for: kinds, and variables of the environment as `$NAME`.
     """
 
     def __init__(self, document: TypedDocument[PolicyFile]) -> None:
         self._document, self._file = document, document.value
+        said = document.value
         self.file, self.data, self.files = document.name, document.data, document.files
-        self.paths, self.on_deny = document.paths, document.value.on_deny
+        self.paths = document.paths
         self.version = document.digest[:12]
-        for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
-            self._check(pointer, read)
+        self.names = Names(said.tool_registry.allowed, said.tool_registry.denied)
+        self.urls = self._leaf_at("/url_allowlist", lambda: Urls(_entries(said.url_allowlist)))
+        self.networks = self._leaf_at("/private_networks", lambda: Networks(said.private_networks))
+        self.mounts = Mounts(said.sandbox.mounts)
+        self.enforcement = Enforcement(said.arg_schema_enforcement)
+        self.repeats = MostRepeats(said.cycle_detection.max_repeats)
+        self.agents = Limits(msgspec.to_builtins(said.agents), ())
+        self.unattended = Unattended(said.approval.required_for)
+        self.approval_timeout_s, self.on_deny = said.approval.timeout_s, said.on_deny
+        self.secret_names = said.redact.env
+        self.redacts = bool(said.redact.kinds or said.redact.env)
+        self.hides = sorted({*said.redact.kinds, *(f"${name}" for name in said.redact.env)})
         self._tool_rules = self._read_tool_rules()
-        self._check_kinds("/redact/kinds", self._file.redact.kinds)
-        self._revealed = {tool: Revealed(kinds) for tool, kinds in self._file.redact.reveal_to.items()}
-        for tool, kinds in self._file.redact.reveal_to.items():
+        self._check_kinds("/redact/kinds", said.redact.kinds)
+        self._revealed = {tool: Revealed(kinds) for tool, kinds in said.redact.reveal_to.items()}
+        for tool, kinds in said.redact.reveal_to.items():
             self._check_kinds(join(["redact", "reveal_to", tool]), kinds, with_known=True)
-        for name, rules in self._file.tools.items():
+        for name, rules in said.tools.items():
             for n, mount in enumerate(rules.mounts or ()):
-                if mount not in self._file.sandbox.mounts:
+                if mount not in said.sandbox.mounts:
                     place = join(["tools", name, "mounts", str(n)])
                     raise self.error(
                         place, f"mount {mount!r} is not declared", "declare it in sandbox.mounts"
                     )
-        both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
+        both = set(said.tool_registry.allowed) & set(said.tool_registry.denied)
         if both:
             raise self.error(
                 "/tool_registry/denied", f"{min(both)!r} is in allowed and in denied", "keep one of them"
@@ -133,9 +157,10 @@ class Policy:
                 remedy = f"choose of {', '.join(known)}"
                 raise self.error(f"{pointer}/{number}", f"there is no kind of secrets {kind!r}", remedy)
 
-    def _check(self, pointer: str, read: str) -> None:
+    def _leaf_at(self, pointer: str, make: Callable[[], T]) -> T:
+        """Return a leaf of entries that may be malformed, which stand at a pointer. Raises PolicyError."""
         try:
-            getattr(self, read)
+            return make()
         except Malformed as error:
             raise self.error(
                 pointer if error.index is None else f"{pointer}/{error.index}", error.reason, ""
@@ -147,36 +172,6 @@ class Policy:
         return {**msgspec.to_builtins(self._file), "on_failure": msgspec.to_builtins(self._on_failure)}
 
     @cached_property
-    def names(self) -> Names:
-        """`tool_registry`."""
-        return Names(self._file.tool_registry.allowed, self._file.tool_registry.denied)
-
-    @cached_property
-    def urls(self) -> Urls:
-        """`url_allowlist`."""
-        return Urls(_entries(self._file.url_allowlist))
-
-    @cached_property
-    def networks(self) -> Networks:
-        """`private_networks`."""
-        return Networks(self._file.private_networks)
-
-    @cached_property
-    def mounts(self) -> Mounts:
-        """`sandbox.mounts`."""
-        return Mounts(self._file.sandbox.mounts)
-
-    @cached_property
-    def enforcement(self) -> Enforcement:
-        """`arg_schema_enforcement`."""
-        return Enforcement(self._file.arg_schema_enforcement)
-
-    @cached_property
-    def repeats(self) -> MostRepeats:
-        """`cycle_detection.max_repeats`."""
-        return MostRepeats(self._file.cycle_detection.max_repeats)
-
-    @cached_property
     def limits(self) -> Limits:
         """`loop_budget`; the overdraft is a budget of its own, of as many tokens."""
         budget = self._file.loop_budget
@@ -186,11 +181,6 @@ class Policy:
         if not isinstance(budget.max_cost, UnsetType):
             numbers["max_cost"] = millionths(budget.max_cost)
         return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
-
-    @cached_property
-    def agents(self) -> Limits:
-        """`agents`."""
-        return Limits(msgspec.to_builtins(self._file.agents), ())
 
     @cached_property
     def prices(self) -> dict[str, Price]:
@@ -228,16 +218,6 @@ class Policy:
     def tool_rules(self, tool: str) -> ToolRuleSet:
         """`tools`: what holds for one tool."""
         return self._tool_rules.get(tool, _NO_RULES)
-
-    @cached_property
-    def unattended(self) -> Unattended:
-        """`approval.required_for`."""
-        return Unattended(self._file.approval.required_for)
-
-    @property
-    def approval_timeout_s(self) -> int:
-        """Seconds that a person has to answer."""
-        return self._file.approval.timeout_s
 
     def _read_tool_rules(self) -> dict[str, ToolRuleSet]:
         found = {}
@@ -312,21 +292,6 @@ class Policy:
         """
         word = self._on_failure.tools.get(tool, self._on_failure.default)
         return word if told < self._on_failure.max_failures else "terminate"
-
-    @property
-    def redacts(self) -> bool:
-        """Whether `redact` names anything to look for."""
-        return bool(self._file.redact.kinds or self._file.redact.env)
-
-    @property
-    def hides(self) -> list[str]:
-        """What `redact` looks for: kinds, and variables of the environment as `$NAME`."""
-        return sorted({*self._file.redact.kinds, *(f"${name}" for name in self._file.redact.env)})
-
-    @property
-    def secret_names(self) -> list[str]:
-        """`redact.env`."""
-        return self._file.redact.env
 
     def reveals(self, tool: str) -> Revealed:
         """`redact.reveal_to`: the kinds that a tool is given."""
