@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, product
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field, structs
 
@@ -33,7 +33,7 @@ _NOTES: Final = ("/on_deny", "/on_failure", "/retry", "/approval/timeout_s")
 _TRIES: Final = 8  # tools with which an example is tried, and examples of each
 
 
-class Example(NamedTuple):
+class Example(Struct, frozen=True):
     """A question that two gates answer differently."""
 
     question: Question
@@ -41,14 +41,14 @@ class Example(NamedTuple):
     now: Verdict
 
 
-class Change(Struct):
+class Change(Struct, rename={"words": "change"}):
     """How a policy differs from an earlier one.
 
     Attributes:
         kind: `WIDER` or `TIGHTER`; `EXPOSURE` for less redaction; `NOTE` for what decides no call.
         rule: The rule that judges it, or "" for a note.
         place: The JSON Pointer of what is compared.
-        words: What differs.
+        words: What differs; `change` where it is written as data.
         tools: The tools that it concerns; none where it concerns the run.
         example: A question that shows it.
     """

@@ -81,9 +81,10 @@ def told(changes: Sequence[Change], flips: Sequence[Flip], *, is_all: bool, mark
             continue
         lines.append(f"{bullet}{change.kind} {mark(change.place)}: {mark(change.words)}{for_tools(change)}")
         if change.example is not None:
-            question, was, now = change.example
+            was, now = change.example.was, change.example.now
             decisions = f"{was.decision} by {was.rule}, now {now.decision} by {now.rule}"
-            lines.append(f"{indent}for example {mark(question_words(question))}: {decisions}")
+            question = mark(question_words(change.example.question))
+            lines.append(f"{indent}for example {question}: {decisions}")
     for kind, number in counted.items():
         if number > _MOST and not is_all:
             lines.append(f"{bullet}and {number - _MOST} more of {kind}")
@@ -105,23 +106,5 @@ def markdown(title: str, changes: Sequence[Change], flips: Sequence[Flip], runs:
 
 def as_data(changes: Sequence[Change], flips: Sequence[Flip]) -> dict[str, Any]:
     """Return a comparison as data: `changes`, and `runs` that go another way."""
-    return {
-        "changes": [
-            {
-                "kind": change.kind,
-                "rule": change.rule,
-                "place": change.place,
-                "change": change.words,
-                "tools": change.tools,
-                "example": None
-                if change.example is None
-                else {
-                    "question": to_builtins(change.example.question),
-                    "was": to_builtins(change.example.was),
-                    "now": to_builtins(change.example.now),
-                },
-            }
-            for change in changes
-        ],
-        "runs": to_builtins(flips),
-    }
+    # words may be of a class of their own, which only the comparison needs
+    return {"changes": to_builtins(changes, enc_hook=str), "runs": to_builtins(flips)}
