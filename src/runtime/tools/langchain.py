@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...fail.errors import ToolError
-from ..schema.python_types import closed_schema, written
+from ..schema.python_types import closed_schema, result_schema, written
 from .contract import Tool
 
 
@@ -38,11 +38,6 @@ def from_langchain(tool: Any, *, effect: str = "external", idempotent: bool = Fa
     async def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         return {"result": written(await tool.ainvoke(arguments))}
 
-    result = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["result"],
-        "properties": {"result": {}},
-    }
+    result, _ = result_schema(Any, "serialization", [])
     description = tool.description or tool.name
     return Tool(tool.name, description, closed, result, effect, run, idempotent=idempotent)
