@@ -9,7 +9,7 @@ from .langchain_messages import ChatModel, text_of
 from .providers import fields
 from .providers.anthropic import Blocks
 from .providers.failures import Unaddressed, failure_of
-from .providers.openai import Chunks
+from .providers.openai import Chunks, offered
 from .types import LLMInput, LLMOutput, Message, ToolCall
 
 # fields of a model that bound a reply
@@ -69,7 +69,7 @@ class LangChainModel:
         try:
             model, settings = self._bounded(asked.max_output_tokens)
             if asked.tools:
-                model = model.bind_tools([_offered(tool) for tool in asked.tools])
+                model = model.bind_tools([offered(tool) for tool in asked.tools])
             return self._read(model.invoke(self._sent(asked), **settings))
         except Exception as error:  # noqa: BLE001 - an SDK may raise anything
             secrets = [it for it in vars(self._model).values() if hasattr(it, "get_secret_value")]
@@ -139,11 +139,6 @@ def _asking_once(model: Any) -> Any:
             bare = client.with_options(max_retries=0)
             vars(once)[name] = bare if client is value else type(value)(bare)
     return once
-
-
-def _offered(tool: Any) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return {"type": "function", "function": function}
 
 
 def _is_plain(block: Any) -> bool:

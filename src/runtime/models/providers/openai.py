@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from ...formats import strict_json
+from ...log.values import ToolOffer
 from ..types import LLMInput, LLMOutput, Message, ToolCall
 from . import fields
 from .fields import JsonObject, read, read_list
@@ -15,6 +16,11 @@ PROVIDER: Final = "openai"
 
 def _function(**function: object) -> JsonObject:
     return {"type": "function", "function": function}
+
+
+def offered(tool: ToolOffer) -> JsonObject:
+    """Return a tool as chat completions are offered it."""
+    return _function(name=tool.name, description=tool.description, parameters=tool.input_schema)
 
 
 def messages_of(messages: Iterable[Message]) -> list[JsonObject]:
@@ -147,8 +153,5 @@ class OpenAIService(fields.Service):
         body: JsonObject = {"model": model, "messages": [*system, *messages_of(asked.messages)]}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         if asked.tools:
-            body["tools"] = [
-                _function(name=tool.name, description=tool.description, parameters=tool.input_schema)
-                for tool in asked.tools
-            ]
+            body["tools"] = [offered(tool) for tool in asked.tools]
         return body | fields.settings(options, self.limit_name, limit, has_tools=bool(asked.tools))
