@@ -47,8 +47,12 @@ class AgentRun:
         deps: The caller's own object, in place of the agent's.
         leaves: Whether a cancellation leaves the run to a resume, and does not stop it.
         started: Is given the world of the run.
+
+    Attributes:
+        real_world: Its world, once that is there.
     """
 
+    real_world: Real
     is_scripted = is_offline = False
     files: Mapping[str, str] = {}
     rejected = Path()
@@ -99,10 +103,10 @@ class AgentRun:
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        world = self.agent.world(workspace, leaves=self._leaves, listens=self._spec.is_session)
+        self.real_world = self.agent.world(workspace, leaves=self._leaves, listens=self._spec.is_session)
         if self._started is not None:
-            self._started(world)
-        return world
+            self._started(self.real_world)
+        return self.real_world
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive it to its end in an event loop."""
@@ -178,17 +182,10 @@ async def arecord(
     A cancellation by the caller stops the run, and is raised again once the four files are in place. `started` is given
     the world of the run, whose `stop` may be called from any thread.
     """
-    worlds: list[Real] = []
-
-    def began(world: Real) -> None:
-        worlds.append(world)
-        if started is not None:
-            started(world)
-
     folder = cleared(out, replace=replace)
-    source = new_run(agent, question, options, leaves=False, started=began)
+    source = new_run(agent, question, options, leaves=False, started=started)
     made = await record_async(source, folder, listen)
-    worlds[0].raise_if_cancelled()
+    source.real_world.raise_if_cancelled()
     return agent.result_of(made)
 
 
