@@ -71,6 +71,7 @@ class Policy:
         enforcement: `arg_schema_enforcement`.
         repeats: `cycle_detection.max_repeats`.
         agents: `agents`.
+        schedule: `retry`; nothing is tried again without it.
         unattended: `approval.required_for`.
         approval_timeout_s: Seconds that a person has to answer.
         on_deny: What follows a denial: `terminate` or `inform`.
@@ -92,8 +93,11 @@ class Policy:
         self.enforcement = Enforcement(said.arg_schema_enforcement)
         self.repeats = MostRepeats(said.cycle_detection.max_repeats)
         self.agents = Limits(msgspec.to_builtins(said.agents), ())
+        self.schedule = Schedule(*msgspec.structs.astuple(said.retry)) if said.retry else Schedule()
         self.unattended = Unattended(said.approval.required_for)
         self.approval_timeout_s, self.on_deny = said.approval.timeout_s, said.on_deny
+        failing = said.on_failure
+        self._on_failure = failing if isinstance(failing, OnFailure) else OnFailure(failing)
         self.secret_names = said.redact.env
         self.redacts = bool(said.redact.kinds or said.redact.env)
         self.hides = sorted({*said.redact.kinds, *(f"${name}" for name in said.redact.env)})
@@ -192,16 +196,6 @@ class Policy:
             found[name] = Price(*map(millionths, amounts))
         return found
 
-    @cached_property
-    def schedule(self) -> Schedule:
-        """`retry`; nothing is tried again without it."""
-        retry = self._file.retry
-        return (
-            Schedule()
-            if retry is None
-            else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
-        )
-
     def tools_named(self) -> Iterator[tuple[str, str]]:
         """Yield each tool that the policy lets be called or says something of, with the JSON Pointer of its name."""
         for number, name in enumerate(self._file.tool_registry.allowed):
@@ -277,11 +271,6 @@ class Policy:
                     f"{place}/pattern", "is no plain regular expression", "use no look-around"
                 ) from None
         return plain
-
-    @cached_property
-    def _on_failure(self) -> OnFailure:
-        found = self._file.on_failure
-        return found if isinstance(found, OnFailure) else OnFailure(found)
 
     def on_failure(self, tool: str, told: int) -> str:
         """Return `terminate` or `inform` for a failure of a tool, or of the model for "".
