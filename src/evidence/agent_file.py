@@ -21,7 +21,6 @@ from ..runtime.mcp.server import PROFILES, profile_names, tool_names
 from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_names, check_prices
 from ..runtime.policy.policy import Policy
-from ..runtime.schema.answer_type import AnswerType
 from ..runtime.tools.agents import agent_tool
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import load_module
@@ -29,6 +28,7 @@ from ..runtime.tools.project_modules import project_modules
 from .task_file import ProfileFile
 
 if TYPE_CHECKING:
+    from ..runtime.schema.answer_type import AnswerType
     from .tasks import Task
 
 
@@ -97,8 +97,12 @@ class AgentFile:
     @cached_property
     def output(self) -> AnswerType | None:
         """The type of its answer. Raises InputError."""
+        if self.spec.output_schema is None:
+            return None
+        from ..runtime.schema.answer_type import AnswerType  # few agents come here
+
         try:
-            return None if self.spec.output_schema is None else AnswerType(self.spec.output_schema)
+            return AnswerType(self.spec.output_schema)
         except InputError as error:
             raise self.error("/output_schema", error.message, "write the JSON Schema of an object") from None
 

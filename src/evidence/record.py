@@ -21,7 +21,6 @@ from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
 from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run, taken_in
-from .doubts import probed
 from .folder import (
     MOUNTS,
     discard,
@@ -39,7 +38,6 @@ from .folder import (
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files, recorded_lines
 from .run_source import RunSource
-from .sources import earlier_effects
 
 # stands among what an open run is made from if an earlier record answers for its external effects
 EARLIER: Final = "the earlier record"
@@ -161,9 +159,15 @@ async def _go_on(
                 raise InputError("this effect is not in doubt", file=at, remedy=known)
             open_doubts = [at for at in doubts if at not in settled]
             spec = taken_in(spec, [line.text for line in file.past])
-            words = probed(open_doubts, [line.event for line in file.past], spec, workspace)
+            words: dict[str, Word] = {}
+            if open_doubts:
+                from .doubts import probed
+
+                words = probed(open_doubts, [line.event for line in file.past], spec, workspace)
             world = source.world(workspace)
             if earlier is not None:
+                from .sources import earlier_effects
+
                 world.earlier = earlier_effects(earlier)
             try:
                 words |= settled

@@ -19,11 +19,9 @@ from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log import events as log
-from ..runtime.log.values import THIS_STEP, Forked
+from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
 from ..runtime.loop.state import Gates, RunSpec
-from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
-from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_mounts, check_prices, check_redaction
 from ..runtime.policy.policy import Policy
@@ -165,7 +163,10 @@ class Task(AgentFile):
             except InputError as error:
                 raise self.error(join(["mcp", name]), error.message, error.remedy or "") from None
             offered |= {tool.name: tool for tool in server.tools}
-        offered |= {name: team_tool(name) for name in TEAM_NAMES if name in self._named}
+        for name in (name for name in TEAM_NAMES if name in self._named):
+            from ..runtime.loop.team import team_tool  # few tasks have a team
+
+            offered[name] = team_tool(name)
         own = load_tools([name for name in self._named if name not in offered], self.root)
         known = offered | {tool.name: tool for tool in own.tools}
         return LoadedTools([known[name] for name in self._named], own.modules)
@@ -216,7 +217,7 @@ class Task(AgentFile):
         if place not in self._scripts:
             self._scripts[place] = [self._script(it, place) for it in ("script", *self.spec.llm.fallback)]
         scripts = self._scripts[place]
-        return scripts, [choice_of(script) for script in scripts], False
+        return scripts, [ModelChoice(script.name) for script in scripts], False
 
     @property
     def policies(self) -> Sequence[Policy]:
