@@ -19,12 +19,12 @@ OpenInference for the kind that viewers show, and `agent.*` for what is ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.formats.strict_json import digest
 from ..runtime.log import events as log
 from ..runtime.log.steps import AttemptView, CallView, StepView, model_at, steps_of
 from ..runtime.log.values import PolicyHead
@@ -98,8 +98,8 @@ class _Trace:
         self._run_id, self._began = head.run_id, head.began
         self._heads: list[Head] = []  # of the agent whose steps are added, and before it of those above
         self._policies: list[PolicyHead] = []  # which hold for it, its own last
-        self._id = digest(f"tachograph/trace/{head.run_id}")[:32]
-        self.root = digest(f"{self._id}/run")[:16]
+        self._id = sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
+        self.root = sha256(f"{self._id}/run".encode()).hexdigest()[:16]
 
     def add(
         self,
@@ -116,7 +116,7 @@ class _Trace:
         attributes["agent.run_id"] = self._run_id
         if error:
             attributes["error.type"] = error
-        own, began = digest(f"{self._id}/{at}")[:16], self._began
+        own, began = sha256(f"{self._id}/{at}".encode()).hexdigest()[:16], self._began
         begun, ended = began + times[0], began + times[1]
         self.spans.append(Span(name, self._id, own, parent, kind, begun, ended, attributes, error))
         return own

@@ -199,21 +199,17 @@ class Authority:
         So neither tokens nor money are overdrawn by agents that ask at the same time.
         """
         tokens = max(0, min([one._share(model) for one in self.chain]))
-        costs = []
-        for one in self.chain:
-            costs.append(cost := one._cost(model, Usage(0, tokens)))
-            one._asks += 1
-            one._use_up(tokens, cost)
-        return Reserved(tokens, costs)
+        return Reserved(tokens, [one._book(model, Usage(0, tokens), tokens, 0, 1) for one in self.chain])
 
-    def _cost(self, model: str, usage: Usage) -> int:
+    def _book(self, model: str, usage: Usage, tokens: int, set_aside: int, asks: int) -> int:
+        """Note what is used up beyond what was set aside, and return what the usage costs."""
         price = self.gate.policy.prices.get(model)
-        return 0 if price is None else price.cost(usage)
-
-    def _use_up(self, tokens: int, cost: int) -> None:
+        cost = 0 if price is None else price.cost(usage)
+        self._asks += asks
         self.used["tokens"] += tokens
         self.used["turn_tokens"] += tokens
-        self.used["cost"] += cost
+        self.used["cost"] += cost - set_aside
+        return cost
 
     def _share(self, model: str) -> int:
         limits, price = self.gate.policy.limits.limits, self.gate.policy.prices.get(model)
@@ -227,11 +223,10 @@ class Authority:
     def settle(self, reserved: Reserved, model: str, usage: Usage | None) -> int:
         """Note what a model took of what was set aside, and return what that cost by the agent's own policy."""
         usage = usage or Usage()
-        tokens = usage.input_tokens + usage.output_tokens
-        for one, cost in zip(self.chain, reserved.costs, strict=True):
-            one._asks -= 1
-            one._use_up(tokens - reserved.tokens, one._cost(model, usage) - cost)
-        return self._cost(model, usage)
+        more = usage.input_tokens + usage.output_tokens - reserved.tokens
+        set_aside = zip(self.chain, reserved.costs, strict=True)
+        own, *_ = [one._book(model, usage, more, cost, -1) for one, cost in set_aside]
+        return own
 
     def count_call(self, call: Call, starts: int) -> int:
         """Note that a call is made which starts so many agents, and return when."""

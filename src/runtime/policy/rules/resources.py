@@ -112,6 +112,9 @@ class ResourcesRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Places]]:
         return [(f"/tools/{escape_pointer(tool)}/resources", policy.tool_rules(tool).resources)]
 
+    def concerns(self, tool: Tool) -> bool:
+        return tool.acts_beside_io
+
     def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[TextPoint]:
         if isinstance(question.about, Call) and tool is not None and tool.acts_beside_io:
             for path in dict.fromkeys(texts_in(question.about.arguments)):
