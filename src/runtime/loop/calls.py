@@ -73,10 +73,17 @@ async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
     for key, call in calls.items():
         decide = partial(_decide, run, key)
         calls[key], decided = await hooks.before_call(run, key, call, decide(call), decide)
-        if side_by_side and isinstance(decided, log.Decided) and decided.decision == "allow":
+        if isinstance(decided, log.Stopped):
+            told[key] = stopped(run, decided)
+        elif decided.decision == "escalate":
+            told[key] = await _ask_person(run, key, calls[key], decided)
+        elif decided.decision == "deny":
+            told[key] = refused(run, calls[key], decided, executed=False)
+        elif side_by_side:
             waiting.append(key)
             continue
-        told[key] = await _carry_out(run, key, calls[key], decided)
+        else:
+            told[key] = await _invoke(run, key, calls[key])
         if told[key].found.ending is not None or run.authority is not authority:
             break  # what follows was proposed by an agent that does not go on, or that may do something else now
     if waiting:
@@ -89,17 +96,6 @@ async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
         run.wait_no_more(agents)
         told.update(zip(waiting, results, strict=True))
     return told
-
-
-async def _carry_out(run: RunState, key: str, call: Call, decided: log.Decided | log.Stopped) -> Told:
-    """Do with a call as was decided."""
-    if isinstance(decided, log.Stopped):
-        return stopped(run, decided)
-    if decided.decision == "escalate":
-        return await _ask_person(run, key, call, decided)
-    if decided.decision == "allow":
-        return await _invoke(run, key, call)
-    return refused(run, call, decided, executed=False)
 
 
 def _may_share(run: RunState, calls: list[Call]) -> bool:

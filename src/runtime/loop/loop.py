@@ -68,7 +68,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         run.step += 1
         run.driver.begin_step(run.place, run.step)
         run.mode, run.cost = None, 0
-        if not await _receive(run):
+        if (run.waits or run.mailbox or run.driver.asked) and not await _receive(run):
             await run.stop_children(resting=True)
             return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
@@ -92,7 +92,8 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
     ruling, stopped, used = run.authority.ask(Step()), None, run.authority.used["tokens"]
     if ruling.verdict.decision == "allow":
-        stopped = await _compact(run)
+        if run.spec.window is not None or run.driver.focus is not None:
+            stopped = await _compact(run)
         if stopped is None and run.authority.used["tokens"] != used:
             ruling = run.authority.ask(Step())  # a summary may have used up what there was
     if ruling.verdict.decision != "allow":
