@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from .evidence.sessions import SyncSession as SyncSession
     from .evidence.sessions import Turn as Turn
     from .runtime.agent import Agent as Agent
+    from .runtime.driver import InDoubt as InDoubt
     from .runtime.effects import AskPerson as AskPerson
     from .runtime.graphs import Graph as Graph
     from .runtime.graphs import loop_until as loop_until
     from .runtime.graphs import parallel as parallel
     from .runtime.graphs import route as route
     from .runtime.graphs import sequence as sequence
+    from .runtime.log.journal import Diverged as Diverged
     from .runtime.log.values import WindowLimits as WindowLimits
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.mcp.server import mcp as mcp
@@ -63,6 +65,8 @@ _PLACES = {
     **dict.fromkeys(("AnyText", "ReadPath", "Text", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",
     "AskPerson": "runtime.effects",
+    "Diverged": "runtime.log.journal",
+    "InDoubt": "runtime.driver",
     "approve_at_terminal": "cli.approval",
     "WindowLimits": "runtime.log.values",
     **dict.fromkeys(("Session", "SyncSession", "Turn"), "evidence.sessions"),

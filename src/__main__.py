@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 from .cli.main import main
@@ -14,6 +15,9 @@ def process() -> NoReturn:
     disk, and a thread that a stopped tool left behind is not waited for.
     """
     code: object = 1
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         main()
     except SystemExit as end:

@@ -123,9 +123,9 @@ def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
                 os.kill(os.getpid(), signal.SIGINT)
             return super().__call__(asked)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         tachograph.record(agent_of(project, Interrupted()), "?", out=out)
-    assert not out.exists()
+    assert [str(out) in note for note in raised.value.__notes__] == [True] and not out.exists()
     assert tachograph.resume(agent_of(project), out).ending == "final_answer"
     assert b"stop_asked" not in (out / "state.jsonl").read_bytes()
 
@@ -382,6 +382,8 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
 def test_a_window_that_is_none_is_refused(window: Any) -> None:
     with pytest.raises(InputError):
         Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), window=window)
+    with pytest.raises(InputError, match="approve"):
+        Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), approve="yes")  # type: ignore[arg-type]
 
 
 def test_a_result_tells_tokens_and_denials_of_all_agents(project: Path) -> None:

@@ -17,6 +17,7 @@ from tests.commands import exit_code
 from tests.project import make_project, scenarios
 from tests.servers import unused_port
 
+ROOT = Path(__file__).parents[1]
 ROWS = {row["name"]: row for row in scenarios()}
 
 
@@ -255,6 +256,38 @@ def test_a_full_disk_is_one_line(
     assert said.count("\n") == 1 and "resume s/call" in said
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
+
+
+def process(project: Path, code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, after some code."""
+    start = (
+        f"import sys; {code}; sys.argv[0] = 'tachograph'; from tachograph.__main__ import process; process()"
+    )
+    given = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environment}
+    command = [sys.executable, "-c", start, *words]
+    return subprocess.run(command, cwd=project, env=given, capture_output=True, text=True, check=False)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(project: Path) -> None:
+    done = process(project, "pass", "show", "look ☃", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 2 and "\\u2603" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_without_the_extra_for_live_models(tmp_path: Path) -> None:
+    assert exit_code("init", str(tmp_path / "new")) == 0
+    missing = "sys.modules |= dict.fromkeys(('httpx2', 'openai'))"
+    asked = ("run", "--profile", "keeper", "hi", "--llm", "openai:m")
+    done = process(tmp_path / "new", missing, *asked)
+    assert done.returncode == 2 and "tachograph[live]" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_project_without_a_task_and_what_is_no_file_of_one(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(project / "tasks/s")
+    (project / "tasks/s/one.yaml").mkdir(parents=True)
+    assert exit_code("run") == exit_code("run", "s/one") == 2
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,10 +82,14 @@ PEOPLE: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("approve", "answer", "ending"), PEOPLE)
-def test_only_a_clear_yes_allows(project: Path, approve: Any, answer: str, ending: str) -> None:
+def test_only_a_clear_yes_allows(
+    project: Path, approve: Any, answer: str, ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
     agent, out = agent_of(project, approve), project / "out"
     result = tachograph.record(agent, "?", out=out)
     assert (said_in(result.events).answer, result.ending) == (answer, ending)
+    is_told = answer == "silence" and approve not in (None, cancel, cancel_later)
+    assert bool(caplog.messages) == is_told  # whoever wrote it is told why
     assert tachograph.replay(agent_of(project, None), out).events == result.events
     assert tachograph.check(agent_of(project, None), out) == []
 

@@ -98,10 +98,12 @@ def test_what_is_wrong_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("looker",), "is asked nothing"),
+        (("looker",), "is asked one question"),
         (("lookr", "What?"), "profiles/lookr.yaml"),
         (("looker", "What?"), "names no model"),
         (("looker", "", "--llm", "openai:m"), "a question"),
+        (("looker", "What", "now?", "--llm", "openai:m"), "in quotes"),
+        (("nobody", "What?", "--llm", "openai:m"), "profiles/nobody.yaml"),
         (("looker", "What?", "--llm", "openai:m", "--llm-option", "x"), "NAME=VALUE"),
         (("looker", "What?", "--llm", "openai:m", "--base-url", "not a url"), "base URL"),
         (("looker", "What?", "--llm", "nobody:m"), "nobody:m"),

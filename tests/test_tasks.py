@@ -264,6 +264,9 @@ def test_a_task_lies_in_a_project(tmp_path: Path) -> None:
     assert load_task(path, tmp_path).file == "one/tasks/kind/name.yaml"
     with pytest.raises(TaskError, match="outside"):
         load_task(path, tmp_path / "two")
+    shutil.copy(path, path.parent.parent / "name.yaml")
+    with pytest.raises(TaskError, match="KIND/NAME"):
+        load_task(path.parent.parent / "name.yaml")
     (tmp_path / "one" / "policy" / "p.yaml").unlink()
     (tmp_path / "one" / "policy").rmdir()
     with pytest.raises(TaskError, match="policy/"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -33,5 +34,5 @@ def init(folder: Path) -> None:
         say(f"{path}")
     for name in names:
         say(f"{folder / 'runs' / name}: recorded")
-    for line in _NEXT.format(folder=folder).splitlines():
+    for line in _NEXT.format(folder=shlex.quote(str(folder))).splitlines():
         say(line)

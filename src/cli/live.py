@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..evidence.agent_file import AgentFile, read_profile
 from ..evidence.folder import partial_of
@@ -25,12 +25,14 @@ from ..runtime.log.events import Event
 from ..runtime.log.values import ModelName
 from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
-from ..runtime.models.providers.model import ProviderModel
 from ..runtime.models.types import Model
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve
 from .approval import approve_at_terminal
 from .common import as_yaml, say
+
+if TYPE_CHECKING:
+    from ..runtime.models.providers.model import ProviderModel
 
 # what a task says of its one run, and not of its agent
 _OF_ONE_RUN: Final = "id title question turns forked clock llm approvals faults expected".split()
@@ -54,8 +56,13 @@ def record_live(
     """
     if task.is_session:
         raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
-    people = approve_at_terminal if approve else None
-    return record(new_run(task, llm, base_url, options, people), folder, _tell)
+    people, file = approve_at_terminal if approve else None, task.root / task.file
+    is_asked = not file.exists()
+    try:
+        return record(new_run(task, llm, base_url, options, people), folder, _tell)
+    finally:
+        if is_asked and not folder.exists() and not partial_of(folder).exists():
+            file.unlink(missing_ok=True)  # a check would miss its run
 
 
 def new_run(
@@ -95,7 +102,8 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
     """
     if not question:
         raise InputError("is asked nothing", file=profile, remedy="give a question, or use `tachograph chat`")
-    llm = llm or read_profile(project.root, profile).value.model
+    named = read_profile(project.root, profile).value.model
+    llm = llm or named
     return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm)
 
 

@@ -69,7 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = error.exit_code
         if isinstance(error, NotRecorded):
             say(
-                "tachograph: an external effect is not repeated: `tachograph run TASK --again` does", err=True
+                "tachograph: external effects come from a record; `tachograph run TASK --again` makes them",
+                err=True,
             )
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
@@ -101,7 +102,7 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--base-url", metavar="URL", help="The address of its service.")
 @click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
-@click.option("--profile", metavar="NAME", help="Ask this profile; each TASK is a question then.")
+@click.option("--profile", metavar="NAME", help="Ask this profile; TASK is the question then.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
 def run(
     tasks: tuple[str, ...],
@@ -121,11 +122,13 @@ def run(
     from ..evidence.record import earlier_lines, record
     from ..evidence.tasks import load_task
 
-    if profile is not None and not tasks:
-        raise InputError("is asked nothing", file=profile, remedy="give a question")
+    if profile is not None and len(tasks) != 1:
+        raise InputError("is asked one question", file=profile, remedy="give it in quotes")
     start = Path(tasks[0]).parent if tasks and profile is None else Path()
     project, failed = project_at(start), False
-    for given in tasks or project.task_names():
+    if not (names := tasks or project.task_names()):
+        raise InputError("holds no task", file="tasks", remedy="write one into tasks/KIND")
+    for given in names:
         if profile is None:
             task = load_task(project.task_file(Path(given)))
         else:

@@ -76,7 +76,9 @@ class Project:
     def task_names(self) -> list[str]:
         """Return the names of all tasks, sorted. Raises OSError for a folder that cannot be read."""
         found = _in_kinds(self.root / "tasks")
-        return [f"{kind}/{entry.stem}" for kind, entry in found if entry.suffix == ".yaml"]
+        return [
+            f"{kind}/{entry.stem}" for kind, entry in found if entry.suffix == ".yaml" and entry.is_file()
+        ]
 
     def folder(self, name: str) -> Path:
         """Return the folder of a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +60,21 @@ def record(
         OutputError: The folder cannot be used, or a run that has not ended lies there.
         ExpectationError: The run misses what its task expects. It is kept aside, and replaces nothing.
     """
-    return source.drive(record_async(source, folder, listen, earlier=earlier))
+    return _driven(source, folder, record_async(source, folder, listen, earlier=earlier))
+
+
+def _driven(source: RunSource, folder: Path, run: Coroutine[Any, Any, RunMade]) -> RunMade:
+    """Drive a run to its end; an interrupt says how to go on with it."""
+    try:
+        return source.drive(run)
+    except KeyboardInterrupt as error:  # an event loop raises another one than it met
+        if partial_of(folder).exists() and not getattr(error, "__notes__", ()):
+            error.add_note(str(not_ended(_called(source, folder))))
+        raise
+
+
+def _called(source: RunSource, folder: Path) -> str:
+    return "/".join(["runs", *folder.parts[-2:]]) if source.head().task else str(folder)
 
 
 async def record_async(
@@ -81,8 +95,7 @@ async def record_async(
         if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
         elif not isinstance(error, TachographError):
-            name = "/".join(["runs", *folder.parts[-2:]]) if source.head().task else str(folder)
-            error.add_note(str(not_ended(name)))
+            error.add_note(str(not_ended(_called(source, folder))))
         raise
 
 
@@ -96,7 +109,7 @@ def resume(
         InDoubt: Effects had begun, and nobody says whether they happened.
         Diverged: Policy, tools, task or code are not those of the log any more.
     """
-    return source.drive(resume_async(source, folder, settled, listen))
+    return _driven(source, folder, resume_async(source, folder, settled, listen))
 
 
 async def resume_async(

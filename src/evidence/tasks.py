@@ -389,7 +389,10 @@ def load_task(path: str | Path, root: Path | None = None) -> Task:
     if root is None or not source.is_relative_to(root):
         where = "no folder above it holds policy/" if root is None else "it lies outside of the project"
         raise TaskError(where, file=str(path), remedy="move it into a project")
-    document = read_document(source, source.relative_to(root).as_posix(), TaskFile, TaskError)
+    label = source.relative_to(root).as_posix()
+    if source.parent.parent.name != "tasks":  # a check would not find its run
+        raise TaskError("is at no place of a task", file=label, remedy="move it to tasks/KIND/NAME.yaml")
+    document = read_document(source, label, TaskFile, TaskError)
     task = Task(root, document)
     place = "-".join((source.parent.name, source.stem))
     if task.spec.id != place:

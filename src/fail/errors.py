@@ -150,7 +150,10 @@ class ExpectationError(TachographError):
 
     def lines(self) -> list[str]:
         """Return the differences, and where the run lies."""
-        return [*self.differences, f"the run misses what its task expects; it is kept in {self.kept}"]
+        return [
+            *self.differences,
+            f"the run misses what its task expects; `tachograph show {self.kept}` shows it",
+        ]
 
 
 class OutputError(TachographError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -87,7 +88,7 @@ class Agent:
         window: WindowLimits | None = None,
         plan: Policy | None = None,
     ) -> None:
-        check_arguments(llm, tools, policy, hooks, plan, window)
+        check_arguments(llm, tools, policy, hooks, plan, window, approve)
         self.models, self.policy, self.approve = models_of(llm), policy, approve
         self.instructions = instructions
         self._output = None if output_type is None else AnswerType(output_type)
@@ -347,7 +348,9 @@ def live_redactor(policy: Policy, key: bytes) -> Redactor:
     return policy.redactor({name: value for name, value in values.items() if value}, key)
 
 
-def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, window: Any) -> None:
+def check_arguments(
+    llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, window: Any, approve: Any
+) -> None:
     """Refuse what no agent can be made of. Raises InputError."""
     listed = [] if isinstance(hooks, Hooks) else hooks
     is_window = isinstance(window, WindowLimits) and window.max_bytes >= 1000
@@ -358,6 +361,7 @@ def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, wi
         ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
         ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),
         ("hooks", are_hooks, "give Hooks(...)"),
+        ("approve", approve is None or callable(approve), "give a function"),
         ("window", window is None or is_window, "give WindowLimits(max_bytes=1000) or more"),
     ):
         if not is_right:
@@ -371,9 +375,11 @@ def _label(name: str, folder: Path | None) -> str:
 
 def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine in an event loop of its own. Raises RuntimeError where one is running."""
-    try:
+    is_running = False
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
+        is_running = True
+    if not is_running:  # outside of the handler, or every traceback would begin with its exception
         return asyncio.run(coroutine)
     coroutine.close()
     raise RuntimeError("an event loop is running here: await `arun` or `arecord`")

@@ -53,8 +53,12 @@ def push(
     """
     if not endpoint.startswith(("http://", "https://")):
         raise InputError("is no address of a receiver", file=endpoint, remedy="begin it with http://")
+    answers: list[str] = []
     with Session() as session:
-        session.hooks["response"] = [_refuse_redirect]
+        session.hooks["response"] = [
+            lambda response, **_: answers.append(f"HTTP {response.status_code}"),
+            _refuse_redirect,
+        ]
         try:
             exporter = OTLPSpanExporter(
                 endpoint=endpoint, headers=dict(headers or {}), timeout=timeout_s, session=session
@@ -63,7 +67,7 @@ def push(
         except Exception as error:  # noqa: BLE001 - the exporter may raise anything for an address that is none
             raise _refused(endpoint, type(error).__name__) from None
     if taken is not SpanExportResult.SUCCESS:
-        raise _refused(endpoint, "no success")
+        raise _refused(endpoint, answers[-1] if answers else "no answer")
 
 
 def _refuse_redirect(response: Response, **_: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.commands import exit_code
 from tests.project import make_project
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
+from tests.servers import unused_port
 
 pytest.importorskip("openai", reason="the package openai is not installed")
 pytest.importorskip("anthropic", reason="the package anthropic is not installed")
@@ -107,6 +108,11 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.setenv(variable, service.url)
     asked = ("run", "--profile", "planner", "--llm", language.name, "--llm-option", "max_tokens=77")
+    with monkeypatch.context() as patch:
+        for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
+            patch.setenv(variable, f"http://127.0.0.1:{unused_port()}")
+        assert exit_code(*asked, "And without a service?") == 1
+    assert not [*project.glob("tasks/asked/*")]  # a check would miss its run
     assert exit_code(*asked, "What says http://a//b/ ?") == 0, capsys.readouterr()
     assert "http://a//b/ ?" in (project / "tasks/asked/planner_1.yaml").read_text()
     for command in ("check", "verify", "replay", "explain"):

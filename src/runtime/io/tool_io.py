@@ -237,8 +237,9 @@ class ToolIO:
             raise PermissionError("the attempt is over")
         if self.denied:
             raise PermissionError("denied before")
-        if method not in self._tool.uses:
-            self.undeclared = self.undeclared or method
+        if method not in self._tool.uses and not self.undeclared:
+            self.undeclared = method
+            warn("%s: io.%s is not for a tool of the effect %s", self._tool.file, method, self._tool.effect)
         if self.undeclared:
             raise PermissionError("not covered by the tool's effect kind")
         if self.broken is not None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from ...fail.errors import asks_to_end
+from ...fail.errors import asks_to_end, warn
 from ..branches import Pending
 from ..clock import monotonic_ns
 from ..effects import AskPerson, Wait
@@ -119,8 +119,12 @@ class Real(Performer):
             if isinstance(error, asyncio.CancelledError) or asks_to_end(error):
                 raise
             why = "" if isinstance(error, TimeoutError) else f"asking failed: {class_of(error)}"
-            return Answered(at=pending.at, answer="silence", why=why)
-        return answered(pending.at, said)
+            answer = Answered(at=pending.at, answer="silence", why=why)
+        else:
+            answer = answered(pending.at, said)
+        if answer.answer == "silence" and answer.why:
+            warn("a call is refused: %s", answer.why)
+        return answer
 
     def answer(self, pending: Pending) -> Answered:
         """Return silence: nobody can be asked."""
