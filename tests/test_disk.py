@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.tasks import Task, load_task
@@ -233,6 +234,23 @@ def test_a_folder_that_is_exchanged_while_it_is_locked_is_refused(
     with pytest.raises(OutputError, match="another process"):
         LogFile(tmp_path / "run")
     assert [*(tmp_path / "run").iterdir()] == [*(tmp_path / "away").iterdir()] == []
+
+
+def test_without_its_log_a_run_that_goes_on_begins_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, folder = made(tmp_path, "sent_once")
+    sent: list[Any] = []
+    for tool in task.tools:
+        monkeypatch.setattr(tool, "run", lambda args, io: sent.append(args) or {})
+    record(task, folder)
+    log = folder.rename(partial_of(folder)) / "state.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))  # up to the model's reply
+    assert sent
+    sent.clear()
+    with pytest.raises(OSError):
+        resume(task, folder, {}, lambda event: log.unlink(missing_ok=True))
+    assert not sent
 
 
 @pytest.mark.parametrize("what", ["log removed", "folder moved", "folder exchanged"])

@@ -45,11 +45,13 @@ class _Commands(click.Group):
     """The commands; those of other modules are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *chain(*_MODULES.values())])
+        return sorted({*super().list_commands(ctx), *chain(*_MODULES.values())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for module in (module for module, names in _MODULES.items() if cmd_name in names):
-            return getattr(import_module(f".{module}", __package__), cmd_name)  # type: ignore[no-any-return]
+        is_known = cmd_name in self.list_commands(ctx)
+        for module, names in _MODULES.items():
+            for name in names if cmd_name in names or not is_known else ():  # an unknown one may be like any
+                self.add_command(getattr(import_module(f".{module}", __package__), name))
         return super().get_command(ctx, cmd_name)
 
 
@@ -126,8 +128,9 @@ def run(
         raise InputError("is asked one question", file=profile, remedy="give it in quotes")
     start = Path(tasks[0]).parent if tasks and profile is None else Path()
     project, failed = project_at(start), False
-    if not (names := tasks or project.task_names()):
-        raise InputError("holds no task", file="tasks", remedy="write one into tasks/KIND")
+    names = tasks or project.task_names()
+    if not names:
+        say("tasks: holds none")
     for given in names:
         if profile is None:
             task = load_task(project.task_file(Path(given)))
@@ -143,7 +146,8 @@ def run(
                 remedy = "give it llm: {live: [...]}, or leave out the options"
                 raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
             folder = project.folder(task.folder)
-            earlier = None if again else earlier_lines(task, folder)
+            is_external = any(tool.acts_beside_io for tool in task.tools)
+            earlier = earlier_lines(task, folder) if is_external and not again else None
             try:
                 made = record(task, folder, earlier=earlier)
             except ExpectationError as error:  # the other tasks are run all the same

@@ -126,12 +126,7 @@ async def resume_async(
 
 
 def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
-    """Return the lines of the record, or else of one that was to be replaced or was kept aside: all that happened.
-
-    None where there is none, or no tool acts beside `io`, so that nothing is taken from it.
-    """
-    if not any(tool.acts_beside_io for tool in source.tools):
-        return None
+    """Return the lines of the record, or else of one that was to be replaced or was kept aside: all that happened."""
     places = (folder, old_of(folder), source.rejected)
     return next((lines for place in places if (lines := recorded_lines(place))), None)
 

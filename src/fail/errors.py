@@ -164,10 +164,12 @@ class OutputError(TachographError):
 
 def line_in(error: BaseException, file: str) -> int | None:
     """Return the last line of a file that an exception came through, None where it came through none."""
-    import traceback  # only for somebody's mistake
-
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((it.lineno for it in reversed(frames) if it.filename == file), None)
+    line, trace = None, error.__traceback__
+    while trace is not None:  # and not by `traceback`, which may call foreign code
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
 
 
 def system_reason(error: BaseException) -> str:

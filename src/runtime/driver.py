@@ -368,6 +368,7 @@ class Driver:
             elif (why := self.stop_of(at)) is not None:
                 self._world.cancel(pending, self.now, why)
             else:
+                self.journal.check()
                 await self._world.start(pending)
 
     def _let_in(self, event: log.Entered) -> None:

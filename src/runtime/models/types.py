@@ -218,7 +218,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         text=text or "",
         calls=calls,
         answer=answer,
-        finish=FINISH_REASONS[FINISH_REASONS.index(said)] if said in FINISH_REASONS else "",
+        finish=next((reason for reason in FINISH_REASONS if reason == said), ""),
         model=clean_text(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
         usage=_usage(output.usage, asked_bytes, size),
         raw=raw,

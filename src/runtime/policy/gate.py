@@ -139,6 +139,7 @@ class Gate:
         """Return the rules that may object to a kind of question about a tool, in order, each with its leaves."""
         if tool is None and kind is not Step:  # of such names a model may think of any number
             return self._every(kind, name)
+        name = "" if tool is None else tool.name
         self._known[kind, name] = [
             (rule, leaves)
             for rule, leaves in self._every(kind, name)

@@ -127,7 +127,9 @@ class LoopBudgetRule(Rule):
             return [Need("max_result_bytes", used.get("result_bytes", 0), about.size)]
         (_, leaf), *_ = leaves
         needs = _NEEDS.get(type(about), ())
-        return [Need(name, used.get(key, 0), more) for name, key, more in needs if name in leaf.limits]
+        # an allow rests on the last of them, whatever the policy limits
+        asked = [need for need in needs if need[0] in leaf.limits or need is needs[-1]]
+        return [Need(name, used.get(key, 0), more) for name, key, more in asked]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:
