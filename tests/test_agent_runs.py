@@ -186,8 +186,15 @@ def test_what_is_no_history_is_refused_and_leaves_nothing(project: Path, history
 
 def test_folders_without_a_run(project: Path) -> None:
     for call in (tachograph.replay, tachograph.check, tachograph.resume):
-        with pytest.raises(RecordError):
+        with pytest.raises(RecordError, match="no log of a run"):
             call(agent_of(project), project / "nothing")
+    tachograph.record(agent_of(project), "?", out=project / "out")
+    with pytest.raises(RecordError, match="has ended"):
+        tachograph.resume(agent_of(project), project / "out")
+    (project / "out").rename(project / "out.partial")
+    for check in (tachograph.replay, tachograph.check):
+        with pytest.raises(RecordError, match="has not ended"):
+            check(agent_of(project), project / "out")
 
 
 class Talking(Model):

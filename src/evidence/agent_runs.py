@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack
 
 from msgspec import structs
 
-from ..fail.errors import InputError, OutputError
+from ..fail.errors import InputError, OutputError, RecordError
 from ..runtime.agent import Agent, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
@@ -26,7 +26,7 @@ from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real
 from .check import check as check_source
 from .compare import Difference
-from .folder import partial_of, read_key
+from .folder import not_ended, partial_of, read_key
 from .record import Listen, record_async
 from .record import record as record_source
 from .record import resume as resume_source
@@ -79,6 +79,11 @@ class AgentRun:
     @classmethod
     def of(cls, agent: Agent, folder: Path, **rest: Any) -> AgentRun:
         """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
+        ended = folder.with_name(folder.name.removesuffix(".partial"))
+        if not folder.is_dir() and folder != ended and ended.is_dir():
+            raise RecordError("has ended", file=str(ended), remedy="there is nothing to resume")
+        if not folder.is_dir() and partial_of(folder).is_dir():
+            raise not_ended(str(folder))
         head = head_in(folder)
         key = read_key(folder)
         taken: RunOptions = {"seed": head.seed, "history": head.history, "deadline_s": head.deadline_s}
