@@ -268,9 +268,9 @@ def process(project: Path, code: str, *words: str, **environment: str) -> subpro
     return subprocess.run(command, cwd=project, env=given, capture_output=True, text=True, check=False)
 
 
-def test_what_a_terminal_cannot_show_is_escaped(project: Path) -> None:
-    done = process(project, "pass", "show", "look ☃", PYTHONIOENCODING="latin-1")
-    assert done.returncode == 2 and "\\u2603" in done.stderr and done.stderr.count("\n") == 1
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    done = process(tmp_path, "pass", "init", "look ☃", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0 and "look \\u2603" in done.stdout and not done.stderr
 
 
 def test_without_the_extra_for_live_models(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_project_without_a_task_and_what_is_no_file_of_one(
     (project / "tasks/s/one.yaml").mkdir(parents=True)
     assert (exit_code("run"), exit_code("run", "s/one")) == (0, 2)
     told = capsys.readouterr()
-    assert "none" in told.out and "did you mean" not in told.err
+    assert "no task" in told.out and "did you mean" not in told.err
 
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,9 @@ USING: dict[str, Callable[[ToolIO], object]] = {
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_an_effect_kind_covers_its_own_uses_alone(world: World, effect: str) -> None:
+def test_an_effect_kind_covers_its_own_uses_alone(
+    world: World, effect: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, use in USING.items():
         io = world.io(effect)
         if name in USES[effect]:
@@ -45,6 +47,7 @@ def test_an_effect_kind_covers_its_own_uses_alone(world: World, effect: str) -> 
         with pytest.raises(PermissionError):
             use(io)
         assert (io.undeclared, io.denied, io.met) == (name, False, [])
+        assert f"io.{name}" in caplog.messages[-1]  # whoever wrote the tool is told
         for other in USING.values():  # what the tool makes of the exception does not matter
             with pytest.raises(PermissionError):
                 other(io)

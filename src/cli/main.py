@@ -130,7 +130,7 @@ def run(
     project, failed = project_at(start), False
     names = tasks or project.task_names()
     if not names:
-        say("tasks: holds none")
+        say("tasks: there is no task to run")
     for given in names:
         if profile is None:
             task = load_task(project.task_file(Path(given)))

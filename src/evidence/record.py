@@ -169,12 +169,12 @@ async def _go_on(
             spec = taken_in(spec, [line.text for line in file.past])
             words: dict[str, Word] = {}
             if open_doubts:
-                from .doubts import probed
+                from .doubts import probed  # few runs come here
 
                 words = probed(open_doubts, [line.event for line in file.past], spec, workspace)
             world = source.world(workspace)
             if earlier is not None:
-                from .sources import earlier_effects
+                from .sources import earlier_effects  # nor here
 
                 world.earlier = earlier_effects(earlier)
             try:
@@ -182,7 +182,6 @@ async def _go_on(
                 made = await make_run(spec, head, world, file.past, file=file, settled=words, listen=listen)
             finally:
                 await world.close()
-        file.check()
         file.sync()
         if not file.is_in_place():
             raise OSError("the folder of the run was moved away while the run went on")

@@ -183,7 +183,6 @@ class Driver:
                 if not self._ready:
                     await self._next()
                 elif (begun := self._advance(*self._ready.popleft())) is not None and self._world is not None:
-                    self.journal.check()  # nothing is done that no log holds
                     if begun.effect.is_once:
                         await self._world.sync(self.journal)
                     await self._world.start(begun)
@@ -368,7 +367,6 @@ class Driver:
             elif (why := self.stop_of(at)) is not None:
                 self._world.cancel(pending, self.now, why)
             else:
-                self.journal.check()
                 await self._world.start(pending)
 
     def _let_in(self, event: log.Entered) -> None:

@@ -59,15 +59,12 @@ class LogFile:
         """Return whether the folder is still where it was. Raises OSError where nothing is."""
         return os.path.samestat(os.fstat(self._folder), os.stat(self._path.parent))
 
-    def check(self) -> None:
-        """Raise OSError if the log was removed, or has a second name."""
-        if os.fstat(self._fd).st_nlink != 1:
-            raise OSError("the log was removed or linked while the run went on")
-
     def write(self, line: bytes) -> None:
         """Append a line. Raises OSError."""
         if os.getpid() != self._pid:
             os._exit(70)  # a tool forked and returned in the child, which must not go on as the run
+        if os.fstat(self._fd).st_nlink != 1:
+            raise OSError("the log was removed or linked while the run went on")
         if os.write(self._fd, line) != len(line):
             raise OSError("a line was written in part")
 

@@ -25,9 +25,6 @@ class LogWriter(Protocol):
     def write(self, line: bytes) -> None:
         """Append a line."""
 
-    def check(self) -> None:
-        """Raise OSError if what was written is not there any more."""
-
     def sync(self) -> None:
         """Put what was written on the disk."""
 
@@ -85,7 +82,6 @@ class Journal:
     Attributes:
         events: The lines so far.
         lines: The same as they stand in the file.
-        check: Raises OSError if the log is not where it was.
     """
 
     def __init__(
@@ -103,7 +99,6 @@ class Journal:
         self._guard = guard
         self._writer = LineWriter()
         self._broken = False
-        self.check: Callable[[], None] = (lambda: None) if file is None else file.check
         came = {line.event.at for line in past if isinstance(line.event, Outcome)}
         begun = [line.event.at.removesuffix(".s") for line in past if isinstance(line.event, ToolStarted)]
         # effects that had begun when the process ended, and nobody knows more
