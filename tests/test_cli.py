@@ -292,9 +292,13 @@ def test_a_project_without_a_task_and_what_is_no_file_of_one(
 
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code() == exit_code("verfy") == 2
-    told = capsys.readouterr()
-    assert "check" in told.out and "verify" in told.err
+    assert exit_code() == 2
+    assert "check" in capsys.readouterr().out
+
+
+def test_of_an_unknown_command_one_like_it_is_named(project: Path) -> None:
+    done = process(project, "pass", "verfy")
+    assert done.returncode == 2 and "verify" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

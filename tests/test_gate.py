@@ -52,6 +52,13 @@ def test_what_breaks_or_is_silent_denies(act: Any) -> None:
             assert (found.decision, found.rule) == ("deny", "gate_error")
 
 
+def test_an_allow_rests_on_the_same_budget_whichever_are_limited() -> None:
+    for more in ({}, {"max_attempts": 5, "max_wall_clock_s": 60}):  # tests of policies name the entry
+        policy = Policy.from_dict({**POLICY, "loop_budget": {**POLICY["loop_budget"], **more}})
+        said = Gate(policy, [TOOL]).ask(Question(Step()))
+        assert (said.decision, said.place.rpartition("/")[2]) == ("allow", "max_wall_clock_s")
+
+
 def ruled(section: str, conditions: dict[str, Any], *given: dict[str, Any]) -> list[tuple[str, str]]:
     policy = {**POLICY, "tools": {"t": {section: conditions}}}
     found = decide(policy, [TOOL], [{"name": "t", "arguments": arguments} for arguments in given])

@@ -68,7 +68,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         run.step += 1
         run.driver.begin_step(run.place, run.step)
         run.mode, run.cost = None, 0
-        if (run.waits or run.mailbox or run.driver.asked) and not await _receive(run):
+        if not await _receive(run):
             await run.stop_children(resting=True)
             return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
@@ -92,15 +92,14 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
     ruling, stopped, used = run.authority.ask(Step()), None, run.authority.used["tokens"]
     if ruling.verdict.decision == "allow":
-        if run.spec.window is not None or run.driver.focus is not None:
-            stopped = await _compact(run)
+        stopped = await _compact(run)
         if stopped is None and run.authority.used["tokens"] != used:
             ruling = run.authority.ask(Step())  # a summary may have used up what there was
     if ruling.verdict.decision != "allow":
         run.note_ruling(run.at("d"), ruling)
         return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
     run.authority.add("iterations")
-    stopped = stopped or (await hooks.before_model(run) if run.spec.hooks else None)
+    stopped = stopped or await hooks.before_model(run)
     if stopped is not None:
         return stopped, None
     reply = await _ask_model(run, "m", run.window.messages())
