@@ -367,6 +367,7 @@ def test_any_folder_with_a_log_is_read(
         monkeypatch.chdir(place)
         assert exit_code("show", path) == exit_code("verify", path) == 0
     assert exit_code("verify", "open.partial") == exit_code("show", "no") == 2
+    assert exit_code("show", str(project / "tasks/s/call.yaml")) == 2  # a file that is no log
     capsys.readouterr()
     address = f"http://127.0.0.1:{unused_port()}/v1/traces"
     assert exit_code("push", "mine", "--endpoint", address) == 1

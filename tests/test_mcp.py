@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -319,6 +321,20 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
         lock.write_text(text)
         with pytest.raises(ToolError, match=r"mcp\.lock"):
             mcp("srv", command=command, lock=lock)
+
+
+def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    stubborn = "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    stubborn += "open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+    server = [sys.executable, "-c", stubborn, str(fifo)]
+    command = subprocess.Popen([sys.executable, "-m", "tachograph", "mcp", "inspect", "srv", "--", *server])
+    pid = int(fifo.read_text())
+    command.terminate()
+    assert command.wait(30) == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("sections", [{}, READS])

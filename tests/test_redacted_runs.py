@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, tool
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, tool
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ModelError, PolicyError
@@ -267,6 +267,18 @@ def test_what_a_service_says_is_cut_after_its_secrets_are_replaced(
     assert result.mode == "llm_failure"
     for text in (repr(result.events), caplog.text):
         assert TOKEN[:12] not in text and "xyzzy" not in text
+
+
+def test_why_a_hook_failed_is_told_without_its_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    def hook(about: dict[str, Any]) -> None:
+        raise KeyError(f"no such entry: {TOKEN}")
+
+    agent = agent_of(lambda asked: LLMOutput(final_answer="done"), [])
+    agent.hooks = [Hooks(on_stop=hook)]
+    result = agent.run("?")
+    assert result.ending == "policy_denial_terminal"
+    assert "the hook on_stop failed: KeyError: 'no such entry: " in caplog.text
+    assert TOKEN[:12] not in caplog.text and "no such entry" not in repr(result.events)
 
 
 @pytest.mark.parametrize("before", [470, 490, 498])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +35,7 @@ from ..runtime.run import RunMade
 from ..runtime.world.people import Answer
 from ..runtime.world.real import Real
 from .chat_lines import Lines, harmless, question_of, used_in
-from .common import FAILED, INTERRUPTED, OK, count, say
+from .common import FAILED, INTERRUPTED, OK, count, end_as_by_ctrl_c, say
 from .live import new_run, open_run, task_for_chat
 
 _COMMANDS: Final = {
@@ -95,8 +94,7 @@ def talk(
             return new_run(task, llm, base_url, options, chat.approve, started=began)
         return open_run(task, partial, base_url, chat.approve, started=began)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was
-        signal.signal(number, signal.default_int_handler)
+    end_as_by_ctrl_c()  # the terminal is left as it was
     chat = Chat(task.folder, past)
     conversation = Conversation(begin, lambda made: made, folder, chat.listen, settled)
     try:

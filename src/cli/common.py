@@ -83,6 +83,15 @@ def project_at(start: Path) -> Project:
     return Project(start)
 
 
+def end_as_by_ctrl_c() -> None:
+    """Let SIGTERM and SIGHUP end what goes on as Ctrl-C does, so that nothing which it has started outlives it."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` wants it
+            signal.signal(number, signal.default_int_handler)
+
+
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: `1 run`, `2 runs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -29,7 +29,7 @@ from ..runtime.models.types import Model
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve
 from .approval import approve_at_terminal
-from .common import as_yaml, say
+from .common import as_yaml, end_as_by_ctrl_c, say
 
 if TYPE_CHECKING:
     from ..runtime.models.providers.model import ProviderModel
@@ -56,6 +56,7 @@ def record_live(
     """
     if task.is_session:
         raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
+    end_as_by_ctrl_c()
     people, file = approve_at_terminal if approve else None, task.root / task.file
     is_asked = not file.exists()
     try:
@@ -145,6 +146,7 @@ def resume_live(
     task: Task, folder: Path, settled: Mapping[str, Any], base_url: str | None, approve: bool
 ) -> RunMade:
     """Go on with a run of a live model; arguments as above. Raises InputError."""
+    end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
     return resume(open_run(task, partial_of(folder), base_url, people), folder, settled, _tell)
 

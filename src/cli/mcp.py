@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..fail.errors import InputError
-from .common import FAILED, OK, count, say
+from .common import FAILED, OK, count, end_as_by_ctrl_c, say
 
 if TYPE_CHECKING:
     from ..runtime.mcp.server import ServerPlace
@@ -45,6 +45,8 @@ def _place(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...]) 
         raise InputError(f"the variable {missing} is not set", file="--env", remedy="set it")
     place = ServerPlace(command, url, passed=env)
     check_place(name, place)
+    end_as_by_ctrl_c()
+    say(f"{name}: waiting for the server, for {place.timeout_s:g} s at most", err=True)
     return place
 
 

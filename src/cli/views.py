@@ -73,7 +73,7 @@ def show(run: str, is_tree: bool) -> None:
     from ..evidence.folder import not_ended
     from ..evidence.show import events_in, shown, shown_log
 
-    if Path(run).is_file() and not is_tree:
+    if Path(run).suffix == ".jsonl" and Path(run).is_file() and not is_tree:
         for line in shown_log(Path(run)):
             say(line)
         return

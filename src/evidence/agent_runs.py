@@ -138,7 +138,7 @@ def cleared(out: str | Path, *, replace: bool) -> Path:
     if folder.name in ("", ".."):
         raise OutputError(f"{folder}: is no folder of its own; name one, such as my-run")
     if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
-        raise OutputError(f"{folder}: a record lies here; give `replace=True`, or another folder")
+        raise OutputError(f"{folder}: a record lies here; name another folder, or give `record` replace=True")
     return folder
 
 

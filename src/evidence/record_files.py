@@ -45,9 +45,10 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
                 raise RecordError("is no plain file", file=f"{name}/{entry.name}", remedy="remove it")
             files[entry.name] = read_plain(entry.path, MOST_BYTES)
     except OSError as error:
-        raise RecordError(
-            f"cannot be read ({system_reason(error)})", file=name, remedy="name a recorded run"
-        ) from None
+        what, below = f"cannot be read ({system_reason(error)})", Path(error.filename or folder).name
+        if below in NAMES:
+            raise RecordError(what, file=f"{name}/{below}", remedy="make it readable") from None
+        raise RecordError(what, file=name, remedy="name a recorded run") from None
     return files
 
 

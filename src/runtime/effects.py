@@ -87,11 +87,13 @@ class AskHook(Struct, frozen=True):
         function: The function.
         data: What it is asked.
         timeout_s: Seconds that it may take in a live run.
+        redactor: Redacts what it raises, for people.
     """
 
     function: Callable[[dict[str, Any]], Any]
     data: dict[str, Any]
     timeout_s: float
+    redactor: Redactor
 
     is_once = False
 

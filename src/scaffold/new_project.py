@@ -10,6 +10,7 @@ from typing import Final
 from ..evidence.project import Project
 from ..evidence.record import record
 from ..fail.errors import InputError
+from ..runtime.formats.durable_write import write_durably
 
 _TEMPLATE: Final = Path(__file__).parent / "template"
 
@@ -40,7 +41,7 @@ def new_project(folder: Path) -> list[str]:
             target = folder / name.replace("dot-", ".")
             target.parent.mkdir(parents=True, exist_ok=True)
             text = source.read_text(encoding="utf-8")
-            target.write_text(text.replace("@VERSION@", _pin()), encoding="utf-8")
+            write_durably(target, text.replace("@VERSION@", _pin()).encode())
         project = Project(folder)
         names = project.task_names()
         for name in names:

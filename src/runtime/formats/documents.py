@@ -190,6 +190,8 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
         pointer += join([worst.instance])
     if worst.validator == "type":
         return pointer, f"{shown} is not {_TYPES.get(str(limit), str(limit))}", remedy
+    if pointer == "/schema":
+        return pointer, f"the file is one of {shown}", f"a file of {quote_literal(limit[0])} is needed here"
     if worst.validator == "enum":
         options = [str(item) for item in limit]
         remedy = did_you_mean(str(worst.instance), options, f"use one of {', '.join(options)}")

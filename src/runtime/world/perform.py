@@ -144,6 +144,8 @@ class Performer:
         except BaseException as error:
             if asks_to_end(error):
                 raise
+            if class_of(error) != "CancelledError":  # the record holds its class alone
+                warn("the hook %s failed: %s", data["event"], _said(error, effect.redactor))
             kind = "timeout" if isinstance(error, TimeoutError) else "other"
             return Failed(at=at, error=class_of(error), kind=kind)  # type: ignore[arg-type]
         try:
