@@ -7,17 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_durably(path: Path, data: bytes, *, replaces: bool = True, mode: int = 0o666) -> None:
+def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file as a whole, by way of one beside it, and put it on the disk.
 
     Args:
         path: The file.
         data: What it is to hold.
-        replaces: Whether it may be there already.
         mode: Its permissions, before the umask.
 
     Raises:
-        OSError: It cannot be written; FileExistsError where it is there and `replaces` is not set.
+        OSError: It cannot be written.
     """
     made = path.with_name(f".{path.name}.tmp")
     try:
@@ -26,11 +25,7 @@ def write_durably(path: Path, data: bytes, *, replaces: bool = True, mode: int =
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if replaces:
-            os.replace(made, path)
-        else:
-            os.link(made, path)  # unlike a rename it replaces nothing
-            os.unlink(made)
+        os.replace(made, path)
     except OSError as error:
         with suppress(OSError):
             os.unlink(made)

@@ -40,10 +40,10 @@ def escape_ascii(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
-def quote_untrusted(text: str, limit: int = 120) -> str:
-    """Return text in double quotes for a reason: printable ASCII, cut at `limit` characters before it is escaped."""
-    if len(text) > limit:
-        text = text[: limit - 3] + "..."
+def quote_untrusted(text: str) -> str:
+    """Return text in double quotes for a reason: printable ASCII, cut at 120 characters before it is escaped."""
+    if len(text) > 120:
+        text = text[:117] + "..."
     return '"' + escape_ascii(text).replace('"', "'") + '"'
 
 
@@ -53,15 +53,15 @@ def quote_literal(text: str) -> str:
     return literal if len(text) <= 76 and len(literal) <= 80 else literal[:76] + "...'"
 
 
-def escape_terminal(text: str, limit: int | None = None) -> str:
-    r"""Return text for one line at a terminal, cut at `limit` characters once it is escaped.
+def escape_terminal(text: str) -> str:
+    r"""Return text for one line at a terminal.
 
     Characters that are invisible, break lines or change how others are drawn become `\u{...}`.
     """
     plain = text.removesuffix("…")  # which `truncate` adds
-    if not (plain.isascii() and plain.isprintable()):
-        text = re.sub(HIDDEN, lambda match: f"\\u{{{ord(match[0]):x}}}", text)
-    return text if limit is None else truncate(text, limit)
+    if plain.isascii() and plain.isprintable():
+        return text
+    return re.sub(HIDDEN, lambda match: f"\\u{{{ord(match[0]):x}}}", text)
 
 
 def escape_build_log(text: str, limit: int = 400) -> str:

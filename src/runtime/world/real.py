@@ -19,11 +19,11 @@ from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped
 from ..log.journal import Journal
 from .people import Approve, answered
-from .perform import Fault, Performer, class_of
+from .perform import Performer, class_of
 
 T = TypeVar("T")
 # seconds that a coroutine has to clean up once it is cancelled
-GRACE: Final = 1.0
+_GRACE_S: Final = 1.0
 
 
 def _is_coroutine_function(function: Any) -> bool:
@@ -35,8 +35,6 @@ class Real(Performer):
 
     Args:
         workspace: What tools may touch.
-        fault: As of Performer.
-        grace: Seconds that a coroutine has to clean up once it is cancelled.
         approve: Asks a person about a call; without it nobody is asked, and the call is refused.
         leaves: Whether a cancellation by the caller leaves the run to a resume, and does not stop it.
         listens: Whether the run may wait for somebody outside who says something.
@@ -45,16 +43,13 @@ class Real(Performer):
     def __init__(
         self,
         workspace: Workspace,
-        fault: Callable[[str], Fault | None] = lambda at: None,
         *,
-        grace: float = GRACE,
         leaves: bool = False,
         listens: bool = False,
         approve: Approve | None = None,
     ) -> None:
-        super().__init__(workspace, fault)
-        self._approve = approve
-        self._grace, self._leaves, self._listens = grace, leaves, listens
+        super().__init__(workspace)
+        self._approve, self._leaves, self._listens = approve, leaves, listens
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._early: list[Entered] = []
@@ -140,7 +135,7 @@ class Real(Performer):
         if (task := self._tasks.get(at)) is not None and self._loop is not None:
             self._whys.setdefault(at, why)
             task.cancel()
-            self._loop.call_later(self._grace, self._leave, at)
+            self._loop.call_later(_GRACE_S, self._leave, at)
         elif not any(isinstance(event, Outcome | Answered) and event.at == at for _, event in self._happened):
             self._tell(Stopped(at=at, why=why))  # it was not begun
 
@@ -169,7 +164,7 @@ class Real(Performer):
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=self._grace)
+            await asyncio.wait(tasks, timeout=_GRACE_S)
 
     def raise_if_cancelled(self) -> None:
         """Raise the cancellation by the caller again, once the log is whole."""
