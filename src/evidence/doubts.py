@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..fail.errors import asks_to_end
+from ..runtime.clock import in_time
 from ..runtime.driver import Word
 from ..runtime.effects import Invoke
 from ..runtime.io.workspace import Workspace
@@ -58,19 +58,12 @@ def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Wor
     )
     if withheld:
         return None
-    io = workspace.io(tool, decide, call.at)
-    answers: list[object] = []
-
-    def ask() -> None:
-        try:
-            answers.append(probe(arguments, io))
-        except BaseException as error:
-            if asks_to_end(error):
-                raise
-
-    # a thread, since a probe that hangs is not waited for
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_LIMIT)
-    io.close()
-    return answers[0] if answers and not io.denied and io.storage_error is None else None
+    io, answer = workspace.io(tool, decide, call.at), None
+    try:
+        answer = in_time(probe, (arguments, io), _LIMIT)
+    except BaseException as error:
+        if asks_to_end(error):
+            raise
+    finally:
+        io.close()
+    return None if io.denied or io.storage_error is not None else answer

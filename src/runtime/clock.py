@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
+import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def wall_time() -> str:
@@ -31,6 +37,27 @@ def left(deadline: int) -> float:
     if (left := deadline - monotonic_ns()) > 0:
         return left / 1e9
     raise TimeoutError("the time is up")
+
+
+def in_time(function: Callable[..., T], arguments: tuple[object, ...], seconds: float) -> T:
+    """Call a function in a thread. Raises TimeoutError if it takes too long; it is left behind then."""
+    told: list[tuple[T | None, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            told.append((function(*arguments), None))
+        except BaseException as error:  # noqa: BLE001 - a value until somebody looks at it
+            told.append((None, error))
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not told:
+        raise TimeoutError
+    result, error = told[0]
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]
 
 
 def random_key() -> bytes:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
-from ..clock import left
+from ..clock import in_time, left
 from ..resources.url import Target
 from .decoding import text_of_body
 from .http_answer import Exchange, waiting
@@ -76,16 +75,12 @@ def fetch(
 def _resolved(target: Target, deadline: int) -> list[str]:
     """Resolve a name once, in a thread, as the system's resolver knows no deadline."""
     found: list[str] = []
-
-    def resolve() -> None:
-        with suppress(OSError, UnicodeError):
-            found[:] = _addresses(target.host, target.port)
-
-    resolving = threading.Thread(target=resolve, daemon=True)
-    resolving.start()
-    resolving.join(left(deadline))
-    if resolving.is_alive():
-        raise TimeoutError("name resolution timed out")
+    try:
+        found = in_time(_addresses, (target.host, target.port), left(deadline))
+    except TimeoutError:
+        raise TimeoutError("name resolution timed out") from None
+    except (OSError, UnicodeError):
+        pass
     if not found:
         raise ConnectionRefusedError("name does not resolve")
     return found

@@ -6,7 +6,6 @@ What begins is performed at once and told when its time has come: the earliest e
 from __future__ import annotations
 
 import inspect
-import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from ..branches import Pending
+from ..clock import in_time
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Closed, Entered, Outcome, StopAsked, Stopped
@@ -79,7 +79,7 @@ class Virtual(Performer):
         self, at: str, function: Callable[..., Any], *arguments: Any, timeout_s: float | None = None
     ) -> Any:
         """Call foreign code in this very thread; what it returns to be awaited gets an event loop of its own."""
-        result = function(*arguments) if timeout_s is None else _in_time(function, arguments, timeout_s)
+        result = function(*arguments) if timeout_s is None else in_time(function, arguments, timeout_s)
         if type(result) in (dict, LLMOutput) or not inspect.isawaitable(result):  # most are no question
             return result
         import asyncio  # slow to import, and few scripted runs come here
@@ -139,29 +139,6 @@ class Virtual(Performer):
     async def sync(self, journal: Journal) -> None:
         """Put the log on the disk."""
         journal.sync()
-
-
-def _in_time(function: Callable[..., T], arguments: tuple[Any, ...], timeout_s: float) -> T:
-    """Call a function in a thread. Raises TimeoutError if it takes too long; it is left behind then."""
-    import contextvars  # few scripted runs come here
-
-    told: list[tuple[T | None, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            told.append((function(*arguments), None))
-        except BaseException as error:  # noqa: BLE001 - a value until somebody looks at it
-            told.append((None, error))
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if not told:
-        raise TimeoutError
-    result, error = told[0]
-    if error is not None:
-        raise error
-    return result  # type: ignore[return-value]
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
