@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, Final
 
 from ..runtime.log.values import Call
-from ..runtime.policy.gate import Gate, question_about
-from ..runtime.policy.leaf import laid_over
+from ..runtime.policy.gate import Gate
+from ..runtime.policy.leaf import Question, laid_over
 from ..runtime.policy.rules.arguments import examples, with_value
 from ..runtime.policy.rules.sandbox_path import usable
 from ..runtime.policy.rules.url_allowlist import reached
@@ -30,7 +30,7 @@ def sample_call(gate: Gate, tool: Tool, known: Sequence[Call]) -> Call:
     """
     made = Call("example", tool.name, _arguments(gate, tool))
     for call in (*known[:_CALLS], made):
-        if gate.ask(question_about(call, {}, 0)).decision == "allow":
+        if gate.ask(Question(call, call.name)).decision == "allow":
             return call
     return made
 

@@ -57,9 +57,7 @@ def _what_would_allow(gate: Gate, question: Question) -> Iterator[str]:
     """Yield the least edit that would let a denied call pass, and what else it would open."""
     least = least_edit(gate, question)
     if least.refused is not None:
-        rule, leaf, point = least.refused.rule, least.refused.leaf, least.refused.point
-        reason = rule.reason(point, leaf, allowed=False)
-        yield f"no edit  {rule.id:15} for a person to decide: {reason}"
+        yield f"no edit  {least.refused.rule.id:15} for a person to decide: {least.refused.reason}"
         return
     for edit in least.edits:
         yield f"to allow {edit.place}: {edit.words}"

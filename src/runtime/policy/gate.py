@@ -26,7 +26,7 @@ judge is denied, and so is whatever raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -61,6 +61,13 @@ class Judged(Struct, frozen=True):
     pointer: str
     leaf: Any
     point: Any
+
+    @property
+    def reason(self) -> str:
+        """Why the point is allowed or not, in one line."""
+        if isinstance(self.point, Unreadable):
+            return self.point.reason
+        return self.rule.reason(self.point, self.leaf, allowed=self.allowed)
 
 
 class Gate:
@@ -170,12 +177,6 @@ class Gate:
                 yield Judged(rule, objecting is None, pointer, leaf, point)
 
     def _verdict(self, judged: Judged, tool: Tool | None) -> Verdict:
-        rule, leaf, point = judged.rule, judged.leaf, judged.point
-        place = rule.place(self.policy, judged.pointer, leaf, point, tool)
-        reason = rule.reason(point, leaf, allowed=judged.allowed)
-        return Verdict("allow" if judged.allowed else rule.objection, rule.id, place, reason)
-
-
-def question_about(call: Call, used: Mapping[str, int], repeats: int) -> Question:
-    """Return the question about a proposed call."""
-    return Question(call, call.name, used, repeats)
+        rule = judged.rule
+        place = rule.place(self.policy, judged.pointer, judged.leaf, judged.point, tool)
+        return Verdict("allow" if judged.allowed else rule.objection, rule.id, place, judged.reason)

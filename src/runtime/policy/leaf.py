@@ -205,7 +205,10 @@ class Rule:
         return policy.place(pointer if isinstance(point, Unreadable) else pointer + leaf.entry(point))
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
-        """Return why a point is allowed or not: one line, without anything of another program's words."""
+        """Return why a point is allowed or not: one line, without anything of another program's words.
+
+        Of what is unreadable it is not asked.
+        """
         raise NotImplementedError
 
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[Any]]]:

@@ -102,8 +102,6 @@ class ArgSchemaRule(Rule):
         return f"{tool.file}#/INPUT_SCHEMA{'/type' if wrong is None else wrong.place}"
 
     def reason(self, point: Any, leaf: Enforcement, *, allowed: bool) -> str:
-        if isinstance(point, Unreadable):
-            return point.reason
         wrong = leaf.mismatch(point)
         if wrong is None:
             return "the arguments fit the schema"

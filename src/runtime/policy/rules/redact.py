@@ -77,8 +77,6 @@ class RedactRule(Rule):
                 yield from dict.fromkeys(kind for _, kind in placeholders(about.arguments))
 
     def reason(self, point: Any, leaf: Revealed, *, allowed: bool) -> str:
-        if isinstance(point, Unreadable):
-            return point.reason
         return f"this tool {'is' if allowed else 'is not'} given secrets of the kind {point}"
 
     def questions(self, point: str, sample: Sample) -> Iterator[Question]:

@@ -118,8 +118,6 @@ class SandboxPathRule(Rule):
                         yield _point(text, kind.removeprefix("path:"))
 
     def reason(self, point: Any, leaf: Mounts, *, allowed: bool) -> str:
-        if isinstance(point, Unreadable):
-            return point.reason
         mount = f"mount {quote_untrusted(point.mount)}"
         if allowed:
             return f"{mount} allows {point.access}"

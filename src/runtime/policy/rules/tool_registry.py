@@ -83,8 +83,6 @@ class ToolRegistryRule(Rule):
         return [name]
 
     def reason(self, point: Any, leaf: Names, *, allowed: bool) -> str:
-        if isinstance(point, Unreadable):
-            return point.reason
         if allowed:
             return f"tool {quote_untrusted(point)} is allowed"
         is_denied = "is denied" if point in leaf.denied else "is not in tool_registry.allowed"

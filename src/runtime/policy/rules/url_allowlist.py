@@ -243,8 +243,6 @@ class UrlAllowlistRule(Rule):
                     yield from (_point(text) for kind, text in place.find(about.arguments) if kind == "url")
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
-        if isinstance(point, Unreadable):
-            return point.reason
         origin = quote_untrusted(point.target.origin)
         if allowed:
             return f"{origin} is allowed"
