@@ -131,7 +131,7 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
 for _kind in (Demanded, Unasked, Judgeable):
     KINDS[_kind] = (st.builds(_kind, conditions), arguments, False)
 KINDS[UnaskedCall] = (
-    st.builds(UnaskedCall, st.builds(Unasked, conditions)),
+    st.builds(UnaskedCall, conditions),
     [CallPoint("t", point) for point in arguments],
     False,
 )

@@ -52,45 +52,21 @@ class Unattended(Leaf[CallPoint]):
 
     def others(self) -> Iterator[tuple[str, Unattended]]:
         for name in self.required_for:
-            yield (
-                f"{name} without a person",
-                Unattended([other for other in self.required_for if other != name]),
-            )
+            yield f"{name} without a person", self.plus(CallPoint(name, {}))
         yield "another tool with a person", Unattended([*self.required_for, "another_tool"])
 
     def data(self) -> list[str]:
         return [*self.required_for]
 
 
-class UnaskedCall(Leaf[CallPoint]):
-    """The calls of one tool that may be made without a person, by their arguments.
+class UnaskedCall(Unasked):
+    """The calls of one tool that may be made without a person, by their arguments. A point is a call."""
 
-    Args:
-        unasked: On which arguments a person is asked.
-    """
+    def wrong(self, point: CallPoint) -> str | None:
+        return super().wrong(point.arguments)
 
-    def __init__(self, unasked: Unasked | None = None) -> None:
-        self.unasked = unasked or Unasked()
-        self.allows_all = self.unasked.allows_all
-
-    def allows(self, point: CallPoint) -> bool:
-        return self.unasked.allows(point.arguments)
-
-    def entry(self, point: CallPoint) -> str:
-        return self.unasked.entry(point.arguments)
-
-    def beyond(self, old: UnaskedCall) -> Iterator[tuple[str, CallPoint | None]]:
-        for words, arguments in self.unasked.beyond(old.unasked):
-            yield words, None if arguments is None else CallPoint("", arguments)
-
-    def plus(self, point: CallPoint) -> UnaskedCall | None:
-        return self if self.allows(point) else None
-
-    def others(self) -> Iterator[tuple[str, UnaskedCall]]:
-        return ((words, UnaskedCall(other)) for words, other in self.unasked.others())
-
-    def data(self) -> dict[str, Any]:
-        return self.unasked.data()
+    def point_of(self, arguments: dict[str, Any]) -> CallPoint:
+        return CallPoint("", arguments)
 
 
 class ApprovalRule(Rule):
@@ -103,7 +79,7 @@ class ApprovalRule(Rule):
         place = f"/tools/{escape_pointer(tool)}/ask_if"
         return [
             ("/approval/required_for", policy.unattended),
-            (place, UnaskedCall(policy.tool_rules(tool).ask_if)),
+            (place, UnaskedCall(policy.tool_rules(tool).ask_if.conditions)),
         ]
 
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[CallPoint]]]:
@@ -121,7 +97,7 @@ class ApprovalRule(Rule):
         if allowed:
             return "nobody has to be asked"
         if isinstance(leaf, UnaskedCall):
-            pointer = leaf.unasked.wrong(point.arguments) or "/"
+            pointer = leaf.wrong(point) or "/"
             return f"argument {quote_untrusted(pointer)} is one that a person is asked about"
         return f"tool {quote_untrusted(point.tool)} needs a person's approval"
 

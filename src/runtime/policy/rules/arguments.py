@@ -226,6 +226,10 @@ class _Conditions(Leaf[Any]):
         """Return the pointer of the first condition that does not allow the arguments, None if all do."""
         raise NotImplementedError
 
+    def point_of(self, arguments: dict[str, Any]) -> Any:
+        """Return the point of some arguments."""
+        return arguments
+
     def allows(self, point: Any) -> bool:
         return self.wrong(point) is None
 
@@ -252,8 +256,9 @@ class _Conditions(Leaf[Any]):
         said = [canonical(it).decode() if it else "no condition" for it in (mine, was)]
         words = Instead(f"{pointer}: ", *said)
         arguments = None if value is _NOTHING else with_value(pointer, value)
-        is_shown = isinstance(arguments, dict) and self.allows(arguments) and not old.allows(arguments)
-        return words, arguments if is_shown else None
+        point = self.point_of(arguments) if isinstance(arguments, dict) else None
+        is_shown = point is not None and self.allows(point) and not old.allows(point)
+        return words, point if is_shown else None
 
     def _changes(self) -> Iterator[tuple[str, Any]]:
         for pointer, condition in self.conditions.items():
@@ -306,22 +311,18 @@ class Unasked(_Conditions):
                 for value in _told_apart(condition, mine):
                     yield self._beyond(old, pointer, value)
 
-    def odd(self, point: Any) -> str | None:
-        """Return the pointer of a condition that cannot judge a value, since it is of another type."""
+
+class Judgeable(_Conditions):
+    """The same conditions, held to their types alone: what `ask_if` cannot judge is denied, and not just not asked."""
+
+    def wrong(self, point: Any) -> str | None:
         for pointer, condition in self.about(point):
             for value in values_at(point, pointer):
                 if value is _NOTHING or placeholders(value) or not _is_judgeable(value, condition):
                     return pointer
         return None
 
-
-class Judgeable(Unasked):
-    """The same conditions, held to their types alone: what `ask_if` cannot judge is denied, and not just not asked."""
-
-    def wrong(self, point: Any) -> str | None:
-        return self.odd(point)
-
-    def beyond(self, old: Unasked) -> Iterator[tuple[str, Any]]:
+    def beyond(self, old: Judgeable) -> Iterator[tuple[str, Any]]:
         for pointer, condition in old.conditions.items():
             mine = self.conditions.get(pointer, {})
             for value in _TYPES:
