@@ -15,7 +15,7 @@ from tachograph.runtime.policy.rules.approval import CallPoint, UnaskedCall, Una
 from tachograph.runtime.policy.rules.arg_schema import ArgumentsPoint, Enforcement
 from tachograph.runtime.policy.rules.arguments import Demanded, Judgeable, Unasked
 from tachograph.runtime.policy.rules.cycle_detection import MostRepeats
-from tachograph.runtime.policy.rules.loop_budget import REQUIRED, Limits, Need
+from tachograph.runtime.policy.rules.loop_budget import Limits, Need
 from tachograph.runtime.policy.rules.redact import Revealed
 from tachograph.runtime.policy.rules.resources import Places, TextPoint
 from tachograph.runtime.policy.rules.sandbox_path import Mounts, PathPoint
@@ -58,7 +58,7 @@ _SCHEMA = {
 }
 _TOOL = Tool("t", "", _SCHEMA, _SCHEMA, "pure", lambda arguments, io: arguments)
 RESOURCES = ("url", "path:read", "path:write", "text", "any")
-BUDGETS = (*REQUIRED, "max_attempts", "max_cost", "max_wall_clock_s")
+BUDGETS = ("max_iterations", "max_tokens", "max_result_bytes", "max_attempts", "max_cost", "max_wall_clock_s")
 limits = st.dictionaries(st.sampled_from(BUDGETS), st.integers(0, 3))
 
 condition = st.fixed_dictionaries(

@@ -17,7 +17,7 @@ from ..formats.strict_json import as_json
 from ..formats.strict_yaml import Document
 from ..redaction.redactor import Redactor
 from ..resources.http_methods import METHODS, SAFE_METHODS
-from ..resources.url import Malformed, parse_entry
+from ..resources.url import Malformed
 from ..schema.validator import SchemaValidator
 from .prices import Price, millionths
 from .retry import Schedule
@@ -52,7 +52,7 @@ class ToolRuleSet(msgspec.Struct, frozen=True):
 
 
 _NOTHING: Final = Revealed()
-_NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
+_NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}))
 
 
 class Policy:
@@ -92,7 +92,7 @@ class Policy:
         self.mounts = Mounts(said.sandbox.mounts)
         self.enforcement = Enforcement(said.arg_schema_enforcement)
         self.repeats = MostRepeats(said.cycle_detection.max_repeats)
-        self.agents = Limits(msgspec.to_builtins(said.agents), ())
+        self.agents = Limits(msgspec.to_builtins(said.agents))
         self.schedule = Schedule(*msgspec.structs.astuple(said.retry)) if said.retry else Schedule()
         self.unattended = Unattended(said.approval.required_for)
         self.approval_timeout_s, self.on_deny = said.approval.timeout_s, said.on_deny
@@ -218,7 +218,7 @@ class Policy:
         for name, rules in self._file.tools.items():
             demanded = self._conditions(name, "arguments", rules.arguments)
             asked = self._conditions(name, "ask_if", rules.ask_if)
-            limits = Limits(msgspec.to_builtins(rules.limits), ())
+            limits = Limits(msgspec.to_builtins(rules.limits))
             methods = None if isinstance(rules.methods, UnsetType) else Methods(rules.methods, self.urls)
             mounts = None
             if not isinstance(rules.mounts, UnsetType):
@@ -237,40 +237,30 @@ class Policy:
         return found
 
     def _own_urls(self, tool: str, urls: list[str] | UnsetType) -> Urls | None:
-        for number, url in enumerate(urls or ()):
-            try:
-                parse_entry(url)
-            except Malformed as error:
-                place = join(["tools", tool, "urls", number])
-                raise self.error(place, error.reason, "write scheme://host/prefix") from None
         if isinstance(urls, UnsetType):
             return None
-        return Urls([(url, METHODS) for url in urls], is_for_all=False)
+        entries = [(url, METHODS) for url in urls]
+        return self._leaf_at(join(["tools", tool, "urls"]), lambda: Urls(entries, is_for_all=False))
 
-    def _conditions(
-        self, tool: str, section: str, given: Mapping[str, Condition]
-    ) -> dict[str, dict[str, Any]]:
-        return {pointer: self._condition(tool, section, pointer, it) for pointer, it in given.items()}
-
-    def _condition(self, tool: str, section: str, pointer: str, condition: Condition) -> dict[str, Any]:
-        """Return a condition with its list in the place of the list's name. Raises PolicyError."""
-        place = join(["tools", tool, section, pointer])
-        plain: dict[str, Any] = msgspec.to_builtins(condition)
-        if not plain:
-            raise self.error(place, "a condition without a keyword", "give one, such as maximum")
-        named = plain.get("in")
-        if isinstance(named, str):
-            if named not in self._file.lists:
-                raise self.error(f"{place}/in", f"there is no list {named!r}", "add it to lists")
-            plain["in"] = self._file.lists[named]
-        if "pattern" in plain:
-            try:
-                SchemaValidator({"pattern": plain["pattern"]})
-            except ValueError:
-                raise self.error(
-                    f"{place}/pattern", "is no plain regular expression", "use no look-around"
-                ) from None
-        return plain
+    def _conditions(self, tool: str, section: str, given: Mapping[str, Condition]) -> dict[str, Any]:
+        """Return conditions with lists in the place of the lists' names. Raises PolicyError."""
+        found: dict[str, Any] = msgspec.to_builtins(given)
+        for pointer, condition in found.items():
+            place = join(["tools", tool, section, pointer])
+            if not condition:
+                raise self.error(place, "a condition without a keyword", "give one, such as maximum")
+            named = condition.get("in")
+            if isinstance(named, str):
+                if named not in self._file.lists:
+                    raise self.error(f"{place}/in", f"there is no list {named!r}", "add it to lists")
+                condition["in"] = self._file.lists[named]
+            if "pattern" in condition:
+                try:
+                    SchemaValidator({"pattern": condition["pattern"]})
+                except ValueError:
+                    what = "is no plain regular expression"
+                    raise self.error(f"{place}/pattern", what, "use no look-around") from None
+        return found
 
     def on_failure(self, tool: str, told: int) -> str:
         """Return `terminate` or `inform` for a failure of a tool, or of the model for "".

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...tools.contract import Tool
     from ..policy import Policy
 
-# what a policy that leaves them out allows nothing of
-REQUIRED = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
 # what a question needs: the budget, what it counts, and how much more
 _NEEDS = {
     Step: (
@@ -62,12 +60,11 @@ class Limits(Leaf[Need]):
     """Budgets of a run.
 
     Args:
-        limits: A number for each budget; one that is absent is unlimited, unless it is required.
-        required: The budgets that allow nothing where they are absent.
+        limits: A number for each budget; one that is absent is unlimited.
     """
 
-    def __init__(self, limits: Mapping[str, int] | None = None, required: tuple[str, ...] = REQUIRED) -> None:
-        self.limits = {**dict.fromkeys(required, 0), **(limits or {})}
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self.limits = dict(limits)
         self.allows_all = not self.limits
 
     def allows(self, point: Need) -> bool:
@@ -88,16 +85,16 @@ class Limits(Leaf[Need]):
     def plus(self, point: Need) -> Limits:
         if self.allows(point):
             return self
-        return Limits({**self.limits, point.name: point.used + point.more}, ())
+        return Limits({**self.limits, point.name: point.used + point.more})
 
     def others(self) -> Iterator[tuple[str, Limits]]:
         for name, limit in self.limits.items():
             for other in (limit - 1, limit + 1):
                 if other >= 0:
                     words = f"{name}: {said(name, other)} instead of {said(name, limit)}"
-                    yield words, Limits({**self.limits, name: other}, ())
+                    yield words, Limits({**self.limits, name: other})
         if "max_attempts" not in self.limits:
-            yield "max_attempts: 1", Limits({**self.limits, "max_attempts": 1}, ())
+            yield "max_attempts: 1", Limits({**self.limits, "max_attempts": 1})
 
     def data(self) -> dict[str, Any]:
         budgets: dict[str, Any] = {
