@@ -73,10 +73,8 @@ class Mounts(Leaf[PathPoint]):
 
     def others(self) -> Iterator[tuple[str, Mounts]]:
         for mount, mode in self.modes.items():
-            yield (
-                f"{mount} dropped",
-                self._with({name: mode for name, mode in self.modes.items() if name != mount}),
-            )
+            rest = {name: mode for name, mode in self.modes.items() if name != mount}
+            yield f"{mount} dropped", self._with(rest)
             other = "read" if mode == "write" else "write"
             yield f"{mount}: {other}", self._with({**self.modes, mount: other})
         yield "another mount", self._with({**self.modes, "another": "read"})

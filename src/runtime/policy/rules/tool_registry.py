@@ -44,17 +44,11 @@ class Names(Leaf[str]):
 
     def others(self) -> Iterator[tuple[str, Names]]:
         for name in self.allowed:
-            if name not in self.denied:
-                yield (
-                    f"{name} dropped",
-                    Names([other for other in self.allowed if other != name], self.denied),
-                )
-        for name in self.denied:
-            if name in self.allowed:
-                yield (
-                    f"{name} no longer denied",
-                    Names(self.allowed, [other for other in self.denied if other != name]),
-                )
+            if name in self.denied:
+                yield f"{name} no longer denied", self.plus(name)
+            else:
+                rest = [other for other in self.allowed if other != name]
+                yield f"{name} dropped", Names(rest, self.denied)
         yield "a tool that no list names", self.plus("another_tool")
 
     def data(self) -> dict[str, list[str]]:

@@ -121,10 +121,8 @@ class Urls(Leaf[UrlPoint]):
         for url, (entry, methods) in self.entries.items():
             yield f"{url} dropped", self._rebuilt({url: None})
             if entry.prefix != "/":
-                yield (
-                    f"{url} for its whole host",
-                    self._rebuilt({url: None, f"{entry.target.origin}/": methods}),
-                )
+                larger = self._rebuilt({url: None, f"{entry.target.origin}/": methods})
+                yield f"{url} for its whole host", larger
             if self.is_for_all:
                 yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
         held = frozenset({"GET"} if self.is_for_all else METHODS)
