@@ -17,7 +17,7 @@ from .evidence.task_file import TaskFile
 from .fail.errors import InputError, PolicyError, TaskError
 from .runtime.agent import Agent
 from .runtime.formats import strict_json
-from .runtime.formats.documents import TypedDocument, parse_document
+from .runtime.formats.documents import parse_document, read_text
 from .runtime.formats.strict_json import NotJson
 from .runtime.log.events import Answered
 from .runtime.log.values import Call, Reach, Touch
@@ -203,9 +203,7 @@ def parse(kind: str, text: str | bytes) -> Any:
     """
     try:
         return _parse(kind, text)
-    except Malformed as error:
-        raise Refused(error.reason) from None
-    except NotJson as error:
+    except (Malformed, NotJson) as error:
         raise Refused(error.reason) from None
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line, error.column) if part is not None)
@@ -228,13 +226,9 @@ def _parse(kind: str, text: str | bytes) -> Any:
         case "yaml":
             return parse_document(data, "<text>", InputError).data
         case "policy":
-            return Policy(
-                TypedDocument("<text>", parse_document(data, "<text>", PolicyError), PolicyFile, PolicyError)
-            ).data
+            return Policy(read_text(data, "<text>", PolicyFile, PolicyError)).data
         case "task":
-            return TypedDocument(
-                "<text>", parse_document(data, "<text>", TaskError), TaskFile, TaskError
-            ).data
+            return read_text(data, "<text>", TaskFile, TaskError).data
         case "reply":
             return _reply(strict_json.parse(plain))
     raise ValueError(f"unknown kind {kind!r}")

@@ -19,7 +19,7 @@ from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task, load_task
 from ..fail.errors import InputError, TaskError
-from ..runtime.formats.documents import TypedDocument, parse_document
+from ..runtime.formats.documents import read_text
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
 from ..runtime.log.values import ModelName
@@ -138,8 +138,8 @@ def _new_task(project: Project, kind: str, of: str, about: Mapping[str, Any], ll
     label = f"tasks/{kind}/{name}_{number}.yaml"
     title = about.get("question", f"a conversation with {of}")
     given = {"schema": "task/v1", "id": f"{kind}-{name}_{number}", "title": title, **about}
-    document = parse_document(as_yaml({**given, "llm": {"live": [llm]}}).encode(), label, TaskError)
-    return Task(project.root, TypedDocument(label, document, TaskFile, TaskError))
+    text = as_yaml({**given, "llm": {"live": [llm]}})
+    return Task(project.root, read_text(text.encode(), label, TaskFile, TaskError))
 
 
 def resume_live(

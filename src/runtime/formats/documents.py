@@ -142,7 +142,7 @@ def read_document(
     base, data = None, document.data
     extends = data.get("extends") if isinstance(data, dict) else None
     if extends is not None:
-        line, column = document.at("/extends")
+        line, column = document.marks["/extends"]
         if not isinstance(extends, str):
             raise error("extends is no text", file=name, line=line, column=column, remedy="name one file")
         if depth == _MOST_BASES:
@@ -157,10 +157,15 @@ def read_document(
     return made
 
 
+def read_text(text: bytes, name: str, kind: type[T], error: type[InputError]) -> TypedDocument[T]:
+    """Read the bytes of a YAML file as typed data. Raises InputError of the class given."""
+    return TypedDocument(name, parse_document(text, name, error), kind, error)
+
+
 def parse_document(text: bytes, name: str, error: type[InputError]) -> Document:
     """Read the bytes of a YAML file. Raises InputError of the class given."""
     try:
-        return load(text, name, max_bytes=MAX_BYTES)
+        return load(text, MAX_BYTES)
     except YamlError as problem:
         raise error(problem.message, file=name, line=problem.line, column=problem.column) from None
 

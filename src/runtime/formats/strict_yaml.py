@@ -19,13 +19,13 @@ from msgspec import Struct
 from . import yaml_syntax as syntax
 from .escape import quote_literal
 from .json_pointer import escape_pointer
+from .strict_json import MAX_SAFE_INTEGER
 
 __all__ = ["Document", "YamlError", "load"]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 200_000
 MAX_POINTERS: Final = 1 << 24  # characters in all pointers: long keys with many values below them multiply
-MAX_INT: Final = 2**53 - 1  # what every JSON reader holds exactly
 _INT_DIGITS: Final = 17  # with a sign; more cannot be in range, and converting many digits is slow
 
 # PyYAML's own parser is several times slower, and used only where libyaml was not built in.
@@ -33,17 +33,11 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YamlError(ValueError):
-    """A file is refused. `line` and `column` count from 1; str() is "name:line:column: message"."""
+    """A file is refused. `line` and `column` count from 1."""
 
-    def __init__(self, name: str, line: int, column: int, message: str) -> None:
-        super().__init__(name, line, column, message)
-        self.name = name
-        self.line = line
-        self.column = column
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.line}:{self.column}: {self.message}"
+    def __init__(self, line: int, column: int, message: str) -> None:
+        super().__init__(line, column, message)
+        self.line, self.column, self.message = line, column, message
 
 
 class Document(Struct, frozen=True):
@@ -58,20 +52,14 @@ class Document(Struct, frozen=True):
     data: Any
     marks: Mapping[str, tuple[int, int]]
 
-    def at(self, pointer: str) -> tuple[int, int]:
-        """Return (line, column) of the pointer, or of its nearest ancestor in the file. Never raises."""
-        while pointer and pointer not in self.marks:
-            pointer = pointer.rpartition("/")[0]
-        return self.marks.get(pointer, (1, 1))
 
-
-def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
-    """Read one document from `data`; `name` stands in errors.
+def load(data: bytes, max_bytes: int) -> Document:
+    """Read one document from `data`.
 
     Raises:
         YamlError: for whatever is not in the accepted part of YAML. Nothing else is raised.
     """
-    reader = _Reader(_decode(data, name, max_bytes), name)
+    reader = _Reader(_decode(data, max_bytes))
     parsed: Any = yaml.parse(reader.text, Loader=_LOADER)
     with contextlib.closing(parsed) as events:
         try:
@@ -83,17 +71,16 @@ def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
             raise reader.syntax_error(None) from None
 
 
-def _decode(data: bytes, name: str, max_bytes: int) -> str:
+def _decode(data: bytes, max_bytes: int) -> str:
     """Return the text of a file, which holds only characters that a reader can see."""
     if len(data) > max_bytes:
-        raise YamlError(name, 1, 1, f"the file has more than {max_bytes} bytes; split it")
+        raise YamlError(1, 1, f"the file has more than {max_bytes} bytes; split it")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
-        raise _Reader(before, name).error(
-            len(before), "not UTF-8 here; save the file as UTF-8 without a byte order mark"
-        ) from None
+        message = "not UTF-8 here; save the file as UTF-8 without a byte order mark"
+        raise _Reader(before).error(len(before), message) from None
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if not is_plain and (hidden := re.search(syntax.HIDDEN, text)):
         message = (
@@ -103,16 +90,15 @@ def _decode(data: bytes, name: str, max_bytes: int) -> str:
             message = "the file starts with a byte order mark; save it as UTF-8 without one"
         elif hidden[0] == "\r":
             message = "a carriage return without a line feed; end lines with a line feed"
-        raise _Reader(text, name).error(hidden.start(), message)
+        raise _Reader(text).error(hidden.start(), message)
     return text
 
 
 class _Reader:
     """Build the data of one file from the parser's events, node by node. Places in the text are indices."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.name = name
         self.checked = 0  # all text before this index is checked
         # where the last line ends if no line feed does, else behind the text
         self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip(" \r\n"))
@@ -241,12 +227,12 @@ class _Reader:
         if value in syntax.WORDS:
             return syntax.WORDS[value]
         if syntax.INT.fullmatch(value):
-            if len(value) > _INT_DIGITS or abs(int(value)) > MAX_INT:
+            if len(value) > _INT_DIGITS or abs(int(value)) > MAX_SAFE_INTEGER:
                 raise self.error(index, "an integer beyond 2^53-1; quote it if it is text")
             return int(value)
         if syntax.FLOAT.fullmatch(value):
             number = float(value)
-            if abs(number) > MAX_INT:
+            if abs(number) > MAX_SAFE_INTEGER:
                 raise self.error(index, "a number too large; quote it if it is text")
             return int(number) if number.is_integer() else number
         if syntax.is_ambiguous(value):
@@ -325,7 +311,7 @@ class _Reader:
     def error(self, index: int, message: str) -> YamlError:
         """Return a refusal at a place."""
         line = self.text.count("\n", 0, index) + 1
-        return YamlError(self.name, line, index - self.text.rfind("\n", 0, index), message)
+        return YamlError(line, index - self.text.rfind("\n", 0, index), message)
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
