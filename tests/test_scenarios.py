@@ -18,7 +18,7 @@ from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import NAMES, read_files
 from tachograph.evidence.replay import replay
-from tachograph.evidence.show import shown
+from tachograph.evidence.show import events_in, line_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError
 from tachograph.review.explain import explain
@@ -64,7 +64,7 @@ def test_people_are_told_what_the_gate_said(project: Path, name: str) -> None:
             head = f"tc_{about[1]}_{about[2]} ", f": {event.decision} by {event.rule}"
             assert any(line.startswith(head[0]) and line.endswith(head[1]) for line in told), event
             assert any(line.endswith(f" {event.reason} ({event.place})") for line in told), event
-    lines = shown(folder_of_row(project, name), name)
+    lines = [line_of(event) for event in events_in(folder_of_row(project, name), name)]
     assert [line.split()[0] for line in lines] == [event.at for event in events]
 
 

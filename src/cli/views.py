@@ -71,23 +71,23 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 def show(run: str, is_tree: bool) -> None:
     """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
     from ..evidence.folder import not_ended
-    from ..evidence.show import events_in, shown, shown_log
+    from ..evidence.show import events_in, line_of, shown_log
 
     if Path(run).suffix == ".jsonl" and Path(run).is_file() and not is_tree:
         for line in shown_log(Path(run)):
             say(line)
         return
     ((name, folder),) = records_at((run,), open_too=True)
-    log = f"{name}/state.jsonl"
+    events = events_in(folder, f"{name}/state.jsonl")
     if is_tree:
         from ..views.outline import outline
         from ..views.tree import drawn
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(drawn(outline(events_in(folder, log)), width), nl=False)
+        click.echo(drawn(outline(events), width), nl=False)
     else:
-        for line in shown(folder, log):
-            say(line)
+        for event in events:
+            say(line_of(event))
     if folder.suffix == ".partial":
         say(str(not_ended(name)))
 

@@ -83,14 +83,20 @@ def recorded_lines(folder: Path) -> list[Event] | None:
         return None
 
 
-def whole_log(content: bytes, name: str) -> list[Line]:
-    """Return the lines of the log of a run that has ended. Raises RecordError naming the line that is damaged."""
+def log_of(content: bytes, name: str, *, is_open: bool = False) -> list[Line]:
+    """Return the lines of the log of a run, at least one. Raises RecordError naming the line that is damaged."""
     try:
-        lines = read_log(content)
+        lines = read_log(content, is_open=is_open)
     except Damaged as error:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     if not lines or not isinstance(lines[0].event, RunStarted):
         raise RecordError("does not begin with a run", file=name, remedy="restore it from git")
+    return lines
+
+
+def whole_log(content: bytes, name: str) -> list[Line]:
+    """Return the lines of the log of a run that has ended. Raises RecordError as `log_of` does."""
+    lines = log_of(content, name)
     if not isinstance(lines[-1].event, RunEnded):
         raise RecordError("the run has not ended", file=name, remedy="go on with `tachograph resume`")
     return lines

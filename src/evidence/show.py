@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
@@ -15,31 +15,20 @@ from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import model_words, steps_of
 from ..runtime.models.types import call_text
 from ..runtime.policy.prices import in_words
-from .record_files import MOST_BYTES, STATE
+from .record_files import MOST_BYTES, STATE, log_of
 
 MOST: Final = 160  # characters of a sentence
 _LONGEST: Final = 4_000  # where versions of a log are compared: what is cut off would not differ
 
 
-def shown(folder: Path, name: str) -> list[str]:
-    """Return the lines of a run in words, whether it has ended or not. Raises RecordError."""
-    return [line_of(event) for event in events_in(folder, name)]
-
-
 def events_in(folder: Path, name: str) -> list[log.Event]:
     """Return the events of a run, whether it has ended or not, at least one. Raises RecordError."""
     try:
-        lines = read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)
+        data = read_plain(folder / STATE, MOST_BYTES)
     except OSError as error:
         reason = system_reason(error)
         raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a recorded run") from None
-    except Damaged as error:
-        raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
-    if not lines:
-        raise RecordError("holds no whole line", file=name, remedy="restore it from git")
-    if not isinstance(lines[0].event, log.RunStarted):
-        raise RecordError("does not begin with a run", file=name, line=1, remedy="restore it from git")
-    return [line.event for line in lines]
+    return [line.event for line in log_of(data, name, is_open=True)]
 
 
 def shown_log(file: Path) -> list[str]:
@@ -66,17 +55,11 @@ def line_of(event: log.Event, most: int = MOST) -> str:
     return f"{event.at:>10}  {truncate(words(event), most)}"
 
 
-class Overview(NamedTuple):
-    """A run in short: its ending, `open` where it has none, its failure mode, its number of steps and its model."""
+def overview(events: Sequence[log.Event]) -> tuple[str, str, int, str]:
+    """Return the ending of a log, which may be empty, its failure mode, its number of steps and its model.
 
-    ending: str
-    mode: str
-    steps: int
-    model: str
-
-
-def overview(events: Sequence[log.Event]) -> Overview:
-    """Return a log, which may be empty, in short. Raises RecordError where its lines make no run."""
+    The ending is `open` where there is none. Raises RecordError where the lines make no run.
+    """
     try:
         steps = len(steps_of(events))
     except (LookupError, ValueError):  # whole lines at addresses that no run has
@@ -84,7 +67,7 @@ def overview(events: Sequence[log.Event]) -> Overview:
     end = events[-1] if events else None
     ending, mode = (end.ending, end.mode) if isinstance(end, log.RunEnded) else ("open", "")
     model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, log.RunStarted)]
-    return Overview(ending, mode, steps, "".join(model))
+    return ending, mode, steps, "".join(model)
 
 
 def words(event: log.Event) -> str:
