@@ -21,7 +21,7 @@ from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Rule, Sample, Verdict
 from ..runtime.policy.policy import Policy
 from ..runtime.policy.prices import Price, in_words
-from ..runtime.tools.contract import Tool
+from ..runtime.tools.contract import Tool, not_run
 from .examples import sample_call
 
 Calls = Mapping[str, Sequence[Call]]
@@ -153,11 +153,7 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
         properties[parse(pointer)[0]] = {}
     schema = {"type": "object", "additionalProperties": False, "properties": properties}
     effect = "external" if resources or is_foreign else "network"
-    return Tool(name, "", schema, schema, effect, _never, is_foreign=is_foreign)
-
-
-def _never(arguments: dict[str, Any], io: Any) -> Any:
-    raise AssertionError("a stand-in is never run")
+    return Tool(name, "", schema, schema, effect, not_run, is_foreign=is_foreign)
 
 
 def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:

@@ -15,7 +15,7 @@ from ..runtime.formats.documents import MAX_BYTES, read_plain
 from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import accepted_tools, profile_names
 from ..runtime.tools.agents import TEAM_NAMES, agent_tool, delegate
-from ..runtime.tools.contract import Tool
+from ..runtime.tools.contract import Tool, not_run
 
 _LONGEST: Final = 256  # characters of a text that may be named often
 
@@ -62,9 +62,8 @@ def _tool(path: Path) -> Tool:
         raise ValueError
     said = _literals(ast.parse(source))
     schemas = said["INPUT_SCHEMA"], said["OUTPUT_SCHEMA"]
-    return Tool(
-        path.stem, said.get("DESCRIPTION", ""), *schemas, said["EFFECT"], _never, file=f"tools/{path.name}"
-    )
+    about = said.get("DESCRIPTION", "")
+    return Tool(path.stem, about, *schemas, said["EFFECT"], not_run, file=f"tools/{path.name}")
 
 
 def _literals(tree: ast.Module) -> dict[str, Any]:
@@ -96,7 +95,3 @@ class _Constants(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self.known.get(node.id, node)
-
-
-def _never(args: dict[str, Any], io: Any) -> NoReturn:
-    raise RuntimeError("the tool was only read")

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ..log.values import Message
-from ..tools.agents import EXIT_PLAN, not_run
-from ..tools.contract import Tool
+from ..tools.agents import EXIT_PLAN
+from ..tools.contract import Tool, not_run
 from .state import RunState
 
 _TEXT: Final = {"type": "string"}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ...fail.errors import ToolError
-from .contract import StartsAgent, Tool
+from .contract import StartsAgent, Tool, not_run
 
 DELEGATE: Final = "delegate"
 EXIT_PLAN: Final = "exit_plan"
@@ -115,11 +115,6 @@ class _Types(Struct, frozen=True):
         agent = self.by_name[arguments["type"]].agent
         assert agent is not None
         return agent.start(place, {"task": arguments["prompt"]})
-
-
-def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
-    """Stand for the function of a tool whose calls the loop itself carries out."""
-    raise AssertionError("the loop carries out calls of this tool")
 
 
 def with_those_below(tools: Iterable[Tool]) -> list[Tool]:

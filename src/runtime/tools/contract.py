@@ -207,6 +207,11 @@ class Tool:
         return ToolOffer(self.name, self.description, effect, without_marks(self.input_schema))
 
 
+def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
+    """Stand for the function of a tool that was only read, or whose calls the loop itself carries out."""
+    raise RuntimeError("this tool has no function that could be run")
+
+
 def without_marks(value: Any) -> Any:
     """Return a schema without our `x-` keywords."""
     if isinstance(value, list):
