@@ -31,6 +31,7 @@ from ..runtime.effects import AskPerson
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.models.types import Piece, clean_text
+from ..runtime.policy.prices import key_of
 from ..runtime.run import RunMade
 from ..runtime.world.people import Answer
 from ..runtime.world.real import Real
@@ -170,8 +171,7 @@ class Chat:
         """Talk until somebody leaves or the run ends. Returns the exit code, and what the run came to if it ended."""
         async with conversation as self._talk:
             head, turn = self._head(), self._last(log.TurnEnded)
-            model = f"{head.model.provider}:{head.model.name}"
-            click.echo(harmless(f"{self._name}: {model} under {head.policy.file}"))
+            click.echo(harmless(f"{self._name}: {key_of(head.model)} under {head.policy.file}"))
             click.echo(harmless("/help says what can be typed, /quit ends", dim=True))
             if isinstance(turn, log.TurnEnded):
                 click.echo(
@@ -299,8 +299,7 @@ class Chat:
                 )
                 return [*tools] or ["the agent has no tools"]
             case "/model":
-                named = [head.model, *(it.name for it in head.fallbacks)]
-                models = " then ".join(f"{it.provider}:{it.name}" for it in named)
+                models = " then ".join(map(key_of, [head.model, *(it.name for it in head.fallbacks)]))
                 return [f"{models}  {canonical(head.options).decode()}", f"used so far: {used_in(events)}"]
             case "/export":
                 file = Path(rest or f"{self._name.rpartition('/')[2]}.md")

@@ -22,10 +22,10 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import read_text
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
-from ..runtime.log.values import ModelName
 from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
 from ..runtime.models.types import Model
+from ..runtime.policy.prices import key_of
 from ..runtime.run import RunMade
 from ..runtime.world.people import Approve
 from .approval import approve_at_terminal
@@ -156,13 +156,9 @@ def open_run(
 ) -> LiveRun:
     """Return the open run of a task that a folder holds; `rest` as of LiveRun. Raises InputError."""
     head = head_in(partial)
-    models = [model_of(_name_of(head.model), base_url=base_url, options=head.options)]
-    models += [model_of(_name_of(it.name), options=it.options) for it in head.fallbacks]
+    models = [model_of(key_of(head.model), base_url=base_url, options=head.options)]
+    models += [model_of(key_of(it.name), options=it.options) for it in head.fallbacks]
     return LiveRun.of(task, partial, models, _own_models(task), approve, **rest)
-
-
-def _name_of(model: ModelName) -> str:
-    return f"{model.provider}:{model.name}"
 
 
 def _own_models(task: Task) -> dict[str, Model]:

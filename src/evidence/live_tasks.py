@@ -17,6 +17,7 @@ from ..runtime.log.values import ModelChoice, ModelName
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.types import LLMInput, LLMOutput, Model
+from ..runtime.policy.prices import key_of
 from ..runtime.run import head_of
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
@@ -69,7 +70,7 @@ class LiveRun(Task):
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
         self.began = wall_ns() if head is None else head.began
         self.key = random_key() if key is None else key
-        known, *fallback = (f"{it.name.provider}:{it.name.name}" for it in map(choice_of, models))
+        known, *fallback = (key_of(it.name) for it in map(choice_of, models))
         if known not in task.spec.llm.live:
             remedy = f"name one of {', '.join(task.spec.llm.live)}, or add it"
             raise task.error("/llm/live", f"the task is not for the model {known}", remedy)
@@ -104,7 +105,7 @@ class LiveRun(Task):
             heads = [event for event in lines_in(folder) if isinstance(event, AgentStarted)]
             choices = [ModelChoice(it.model, it.options) for it in heads]
             choices.sort(key=lambda it: it != first)  # an agent that names no model has that of the run
-            own_models = {f"{it.name.provider}:{it.name.name}": _Recorded(it) for it in choices}
+            own_models = {key_of(it.name): _Recorded(it) for it in choices}
         return cls(task, models, own_models or {}, head, approve, read_key(folder), **rest)
 
     def models_at(self, place: str, model: str = "") -> Answering:

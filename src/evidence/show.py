@@ -14,7 +14,7 @@ from ..runtime.log import events as log
 from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import model_words, steps_of
 from ..runtime.models.types import call_text
-from ..runtime.policy.prices import in_words
+from ..runtime.policy.prices import in_words, key_of
 from .record_files import MOST_BYTES, STATE, log_of
 
 MOST: Final = 160  # characters of a sentence
@@ -66,8 +66,8 @@ def overview(events: Sequence[log.Event]) -> tuple[str, str, int, str]:
         raise RecordError("the lines make no run", remedy="restore the log from git") from None
     end = events[-1] if events else None
     ending, mode = (end.ending, end.mode) if isinstance(end, log.RunEnded) else ("open", "")
-    model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, log.RunStarted)]
-    return ending, mode, steps, "".join(model)
+    model = "".join(key_of(it.model) for it in events[:1] if isinstance(it, log.RunStarted))
+    return ending, mode, steps, model
 
 
 def words(event: log.Event) -> str:

@@ -26,7 +26,7 @@ def in_words(amount: int) -> str:
 
 
 def key_of(model: ModelName) -> str:
-    """Return what `prices` of a policy calls a model."""
+    """Return what people and `prices` of a policy call a model: `PROVIDER:MODEL`."""
     return f"{model.provider}:{model.name}"
 
 
