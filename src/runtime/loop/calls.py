@@ -24,14 +24,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from ...fail.catalog import (
-    CONTINUE,
-    ApprovalRefused,
-    Classification,
-    FailureMode,
-    ResultLost,
-    Rule,
-)
+from ...fail.catalog import CONTINUE, ApprovalRefused, Classification, FailureMode, ResultLost, Rule
 from ...fail.errors import asks_to_end
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import as_json, canonical, digest
@@ -111,19 +104,15 @@ def _may_share(run: RunState, calls: list[Call]) -> bool:
 
 def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
-    ruling = run.ask_about(key, call)
+    ruling, place = run.ask_about(key, call), run.gate.policy.place("")
     rule = run.refused.get(run.authority.key_of(call)) if run.refused else None
     if rule is not None and ruling.verdict.decision != "deny":
-        place = run.gate.policy.place("")
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
     if "." not in key and is_hidden(run, call):
-        place = run.gate.policy.place("")
-        ruling = Ruling(
-            Verdict("deny", Rule.TOOL_REGISTRY, place, "only the function of a tool may start this agent")
-        )
+        reason = "only the function of a tool may start this agent"
+        ruling = Ruling(Verdict("deny", Rule.TOOL_REGISTRY, place, reason))
     if ruling.verdict.decision == "allow" and run.is_planning and call.name == EXIT_PLAN:
-        reason = "a person has to allow the plan"
-        ruling = Ruling(Verdict("escalate", Rule.APPROVAL, run.gate.policy.place(""), reason))
+        ruling = Ruling(Verdict("escalate", Rule.APPROVAL, place, "a person has to allow the plan"))
     if ruling.verdict.decision == "allow":
         run.count_call(key, call)
     return run.note_decision(key, ruling)

@@ -55,19 +55,17 @@ class Networks:
 
     def __init__(self, cidrs: Sequence[str]) -> None:
         """Read the networks. Raises Malformed with `index`, the place of the first text that is no network."""
-        named: list[_Network] = []
+        # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
+        self._named: dict[tuple[int, int], set[int]] = {}
         for index, text in enumerate(cidrs):
             if not isinstance(text, str) or "/" not in text or "%" in text:
                 raise Malformed("a network must be text such as 10.1.0.0/16", index)
             try:
-                named.append(ipaddress.ip_network(text))
+                network = ipaddress.ip_network(text)
             except ValueError:
                 raise Malformed(
                     f"not a network, or bits are set after its prefix: {quote_literal(text)}", index
                 ) from None
-        # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
-        self._named: dict[tuple[int, int], set[int]] = {}
-        for network in named:
             shift = network.max_prefixlen - network.prefixlen
             known = self._named.setdefault((network.version, shift), set())
             known.add(int(network.network_address) >> shift)
