@@ -20,16 +20,7 @@ from .manifest import MANIFEST
 GRAVEST_FIRST: Final = ("DAMAGE", "EXPOSURE", "VERDICT", "EFFECT", "ASKED", "ENDING", "OTHER", "INPUT")
 CHANGED: Final = "has changed"
 # what of a head a live model is asked with
-_ASKED: Final = (
-    "question",
-    "instructions",
-    "history",
-    "tools",
-    "model",
-    "options",
-    "fallbacks",
-    "output_schema",
-)
+_ASKED: Final = "question instructions history tools model options fallbacks output_schema".split()
 # the call that an address belongs to, the innermost one of agents that calls started
 _CALL: Final = re.compile(r"(?:.*/)?[0-9]+\.c[0-9]+(?:\.g[0-9]+)?")
 _MOST: Final = 80  # characters of a value
@@ -151,10 +142,7 @@ class Comparison:
             return "ASKED" if is_asked else "OTHER"
         if isinstance(old, log.StepEnded) and isinstance(new, log.StepEnded) and old.added == new.added:
             return "OTHER"  # the price of what was said, or a mode that follows from other lines
-        if isinstance(
-            event,
-            log.ModelReplied | log.StepEnded | log.Received | log.CallEnded | log.Compacted,
-        ):
+        if isinstance(event, log.ModelReplied | log.StepEnded | log.Received | log.CallEnded | log.Compacted):
             return "ASKED"
         return "ENDING" if isinstance(event, log.Ended) else "OTHER"
 
@@ -244,11 +232,9 @@ def _name(event: log.Event) -> str:
     """Return what a line is called, without any text of models and tools."""
     if isinstance(event, log.Decided):
         return f"{event.decision} by {event.rule}"
-    return (
-        f"failed ({event.error})"
-        if isinstance(event, log.Failed)
-        else str(msgspec.to_builtins(event)["event"])
-    )
+    if isinstance(event, log.Failed):
+        return f"failed ({event.error})"
+    return str(msgspec.to_builtins(event)["event"])
 
 
 def _leaves(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -11,16 +11,7 @@ from msgspec import Struct, structs
 from ..evidence.project import Project
 from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
-from ..runtime.log.events import (
-    AgentStarted,
-    CallEnded,
-    Compacted,
-    Decided,
-    Event,
-    Received,
-    RunStarted,
-    StepEnded,
-)
+from ..runtime.log import events as log
 from ..runtime.log.journal import Diverged
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.consistency import check_prices
@@ -75,7 +66,7 @@ def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list
     return spec.gates.below, [it for gate, it in asked if gate.policy is policy], diverged
 
 
-def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> RunSpec:
+def _with_gates(spec: RunSpec, head: log.Event, other: Callable[[Gate], Gate]) -> RunSpec:
     """Return a run whose agents have other gates, also those that it starts."""
 
     def changed(spec: RunSpec) -> RunSpec:
@@ -87,7 +78,7 @@ def _with_gates(spec: RunSpec, head: Event, other: Callable[[Gate], Gate]) -> Ru
     return changed(spec)
 
 
-def _with_recorded_effects(gate: Gate, head: Event) -> Gate:
+def _with_recorded_effects(gate: Gate, head: log.Event) -> Gate:
     """Return a gate whose tools have the effects of the record: they say which lines there are, and decide nothing."""
     for offer in getattr(head, "tools", ()):
         tool = gate.tools.get(offer.name)
@@ -106,8 +97,8 @@ class Flip(Struct, frozen=True):
     """
 
     run: str
-    recorded: Event | None
-    made: Event | None
+    recorded: log.Event | None
+    made: log.Event | None
 
 
 def what_if(
@@ -130,7 +121,7 @@ def what_if(
     """
     spec, lines = source.run_spec(), recorded_log(folder, name)
     check_prices(policy, (model.name for model in spec.models))
-    old, head = source.policy if of is None else of, cast(RunStarted, lines[0].event)
+    old, head = source.policy if of is None else of, cast(log.RunStarted, lines[0].event)
 
     def other(gate: Gate) -> Gate:
         is_old = gate.policy.version == old.version or gate.policy.file == policy.file
@@ -167,16 +158,16 @@ def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
     return found, number
 
 
-def _is_same_decision(recorded: Event, made: Event) -> bool:
-    if isinstance(recorded, AgentStarted) and isinstance(made, AgentStarted):
+def _is_same_decision(recorded: log.Event, made: log.Event) -> bool:
+    if isinstance(recorded, log.AgentStarted) and isinstance(made, log.AgentStarted):
         return structs.replace(recorded, policy=made.policy, plan=made.plan) == made
-    if isinstance(recorded, StepEnded) and isinstance(made, StepEnded):
+    if isinstance(recorded, log.StepEnded) and isinstance(made, log.StepEnded):
         # the model is told reasons, which may name a limit, and a cost decides only what it is held against
         return structs.replace(recorded, added=made.added, cost=made.cost, cut=made.cut) == made
-    if isinstance(made, CallEnded | Compacted | Received) and type(recorded) is type(made):
+    if isinstance(made, log.CallEnded | log.Compacted | log.Received) and type(recorded) is type(made):
         return True  # they may tell reasons too, and decide nothing
     return (
-        isinstance(recorded, Decided)
-        and isinstance(made, Decided)
+        isinstance(recorded, log.Decided)
+        and isinstance(made, log.Decided)
         and (recorded.at, recorded.decision, recorded.rule) == (made.at, made.decision, made.rule)
     )
