@@ -16,8 +16,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
-from ...fail.catalog import CONTINUE, Classification, Rule, StoppedByHook, StopReason
-from ...fail.catalog import Stopped as WasStopped
+from ...fail.catalog import CONTINUE, Classification, Rule, StoppedByHook
 from ..effects import AskHook
 from ..formats.escape import quote_untrusted
 from ..log.events import Decided, HookAnswered, Stopped
@@ -151,7 +150,7 @@ def _plain(call: Call) -> dict[str, Any]:
 
 def _ended(run: RunState, said: _Said | Stopped) -> Classification | None:
     if isinstance(said, Stopped):
-        return run.classify(WasStopped(StopReason(said.why)))
+        return run.stopped_by(said.why)
     if not said.word:
         return None
     run.note_ruling(run.at("d"), said.ruling("deny"))

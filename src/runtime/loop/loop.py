@@ -19,18 +19,7 @@ What happened is a value, a happening: `fail/catalog.py` maps it to a failure mo
 
 from __future__ import annotations
 
-from ...fail.catalog import (
-    CONTINUE,
-    Answered,
-    Classification,
-    Denied,
-    FailureMode,
-    GaveUp,
-    Refused,
-    Rule,
-    StopReason,
-)
-from ...fail.catalog import Stopped as WasStopped
+from ...fail.catalog import CONTINUE, Answered, Classification, Denied, FailureMode, GaveUp, Refused, Rule
 from ..driver import Driver
 from ..effects import AskModel
 from ..log import events as log
@@ -73,7 +62,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
             return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
         if spec.is_session and (why := run.driver.stop_of(run.at("e"))) is not None:
-            found, answer = run.classify(WasStopped(StopReason(why))), None  # what was under way was told
+            found, answer = run.stopped_by(why), None  # what was under way was told
         if found is not None and found.ending is not None:
             await run.stop_children(resting=not spec.is_session or run.stopped is not None)
         added, cut = run.window.take_digest()
@@ -229,7 +218,7 @@ async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplie
             return _unusable(run, problem, outcome)
         return run.classify(Refused()) if outcome.finish == "refusal" else outcome
     if isinstance(outcome, Stopped):
-        return run.classify(WasStopped(StopReason(outcome.why)))
+        return run.stopped_by(outcome.why)
     assert isinstance(outcome, Failed)
     if outcome.kind == "invalid":
         return _unusable(run, "no reply of a usable shape")

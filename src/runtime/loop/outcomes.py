@@ -10,17 +10,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ...fail.catalog import (
-    CallStopped,
-    Classification,
-    Denied,
-    Ending,
-    Happening,
-    Rule,
-    StopReason,
-    Succeeded,
-)
-from ...fail.catalog import Stopped as WasStopped
+from ...fail.catalog import CallStopped, Classification, Denied, Ending, Rule, Succeeded
 from ..formats.strict_json import canonical, digest
 from ..log import events as log
 from ..log.values import Call, Message
@@ -51,8 +41,7 @@ def is_hidden(run: RunState, call: Call) -> bool:
 def stopped(run: RunState, outcome: log.Stopped) -> Told:
     """Return what came of a call that was stopped, by itself or with the agent."""
     is_all = run.stopped is not None
-    happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
-    return Told(run.classify(happening), stopped_call())
+    return Told(run.stopped_by(outcome.why) if is_all else run.classify(CallStopped()), stopped_call())
 
 
 def refused(run: RunState, call: Call, decided: log.Decided, *, executed: bool) -> Told:
@@ -142,7 +131,7 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
     ended = await _ended(child)
     run.wait_no_more([key])
     if (why := run.stopped) is not None:
-        return Told(run.classify(WasStopped(StopReason(why))), stopped_call())
+        return Told(run.stopped_by(why), stopped_call())
     return await counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, Rule, classify
+from ...fail import catalog
+from ...fail.catalog import Classification, FailureMode, Rule
 from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Ended, HandedOver
@@ -353,15 +354,19 @@ class RunState:
     def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
         """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""
         word = self.gate.policy.on_failure(tool, self._failures)
-        found = classify(GaveUp(mode), self.gate.policy.on_deny, word)
+        found = catalog.classify(catalog.GaveUp(mode), self.gate.policy.on_deny, word)
         self._failures += found.ending is None
         self.mode = mode
         return found
 
+    def stopped_by(self, why: str) -> Classification:
+        """Return what follows from a stop, and note its mode."""
+        return self.classify(catalog.Stopped(catalog.StopReason(why)))
+
     def classify(
-        self, happening: Happening, on_failure: str = "terminate", *, above: int = 0
+        self, happening: catalog.Happening, on_failure: str = "terminate", *, above: int = 0
     ) -> Classification:
         """Return what follows from a happening, and note its mode; a denial may be by a policy above."""
-        found = classify(happening, self.authority.on_deny(above), on_failure)
+        found = catalog.classify(happening, self.authority.on_deny(above), on_failure)
         self.mode = found.mode or self.mode  # what ends the run comes last
         return found
