@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..evidence.project import Project
 
 _MOST = 4_000  # characters of a line
-OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def harmless(text: str) -> str:

@@ -15,19 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
-from .common import (
-    BAD_INPUT,
-    FAILED,
-    INTERRUPTED,
-    OK,
-    SUSPENDED,
-    count,
-    names_of,
-    project_at,
-    say,
-    version_option,
-)
+from ..fail.errors import ExpectationError, InputError, RecordError, TachographError
+from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, count, names_of, project_at, say, version_option
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -69,13 +58,6 @@ def main(arguments: list[str] | None = None) -> None:
         for line in error.lines():
             say(f"tachograph: {line}", err=True)
         code = error.exit_code
-        if isinstance(error, NotRecorded):
-            say(
-                "tachograph: external effects come from a record; `tachograph run TASK --again` makes them",
-                err=True,
-            )
-        if code == SUSPENDED:
-            say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)

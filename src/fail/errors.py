@@ -139,6 +139,11 @@ class NotRecorded(TachographError):
         self.at = at
         super().__init__(f"the log holds no outcome of {at}")
 
+    def lines(self) -> list[str]:
+        """Return what is missing, and how to have it."""
+        how = "external effects come from a record; `tachograph run TASK --again` makes them"
+        return [str(self), how]
+
 
 class ExpectationError(TachographError):
     """A run missed what its task expects. `differences` holds one line each, `kept` where the run lies."""

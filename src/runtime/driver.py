@@ -55,6 +55,10 @@ class InDoubt(TachographError):
             f"nobody knows if these happened; see `tachograph show`, and say it of each: {calls}"
         )
 
+    def lines(self) -> list[str]:
+        """Return what is in doubt, and how to say it."""
+        return [str(self), "say so with `tachograph resume RUN --done AT` or `--not-done AT`"]
+
 
 class Driver:
     """Drives one run.
