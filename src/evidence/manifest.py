@@ -80,15 +80,11 @@ class InputLog:
         if (folder / MANIFEST).exists():  # the run had ended, and its side file may be gone
             name = f"{folder.name}/{MANIFEST}"
             self.inputs |= read_manifest(read_plain(folder / MANIFEST, _MOST_BYTES), name)[0]
-        self._fd = os.open(
-            folder / "inputs.jsonl",
-            os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o644,
-        )
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(folder / "inputs.jsonl", flags, 0o644)
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
-        os.ftruncate(
-            self._fd, data.rfind(b"\n") + 1
-        )  # a line that was cut short is of an effect without an outcome
+        # a line that was cut short is of an effect without an outcome
+        os.ftruncate(self._fd, data.rfind(b"\n") + 1)
         for number, line in enumerate(data.split(b"\n")[:-1], 1):
             try:
                 path, sha256 = msgspec.json.decode(line, type=tuple[str, str])

@@ -77,9 +77,8 @@ def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> l
     changes += wider(before, after, calls)
     for name in before.tools:
         was, now = (policy.tool_rules(name).effect or "external" for policy in (old, new))
-        if (
-            was != now
-        ):  # it decides no call; but what only reads may happen twice, and leaves no line before it
+        # it decides no call; but what only reads may happen twice, and leaves no line before it
+        if was != now:
             kind: Literal["WIDER", "TIGHTER"] = "WIDER" if now == "read" else "TIGHTER"
             place = join(["tools", name, "effect"])
             changes.append(Change(kind, "", place, f"{now} instead of {was}", [name]))

@@ -101,9 +101,8 @@ def read_plain(path: str | Path, most: int) -> bytes:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(0, "no plain file", str(path))
         pieces, size = [], 0
-        while size <= most and (
-            piece := file.read(min(_PIECE, most + 1 - size))
-        ):  # a buffer is made for each
+        # a buffer is made for each
+        while size <= most and (piece := file.read(min(_PIECE, most + 1 - size))):
             pieces.append(piece)
             size += len(piece)
         return b"".join(pieces)

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-_INDEX: Final = re.compile(
-    r"0|[1-9][0-9]{0,8}"
-)  # no sign, no leading zero (section 4), and no longer than a list is
+# no sign, no leading zero (section 4), and no longer than a list is
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def escape_pointer(key: str) -> str:

@@ -287,9 +287,8 @@ class _Reader:
         start = _end(syntax.GAP, self.text, self.checked)
         index = mark.index if mark else start
         character = self.text[start : start + 1]
-        if start <= index and character in syntax.BY_CHARACTER.keys() - {
-            "?"
-        }:  # a ? may start a text outside brackets
+        # a ? may start a text outside brackets
+        if start <= index and character in syntax.BY_CHARACTER.keys() - {"?"}:
             return self.stray(start)
         if start <= index < len(self.text) and character in syntax.BY_START and self.text[index] != "\t":
             return self.error(index, syntax.BY_START[character])

@@ -57,9 +57,8 @@ class Root(Struct, frozen=True):
 def open_root(source: Path, name: str, *, reads_only: bool = False, private: bool = False) -> Root:
     """Open a folder that `name` stands for in messages. Raises CorpusError."""
     try:
-        fd = os.open(
-            f"{source}/.", WAY_FLAGS
-        )  # the dot asks for the right to pass, which O_PATH alone does not
+        # the dot asks for the right to pass, which O_PATH alone does not
+        fd = os.open(f"{source}/.", WAY_FLAGS)
     except (OSError, ValueError) as error:
         raise CorpusError(
             f"the folder of {name} cannot be opened ({system_reason(error)})",

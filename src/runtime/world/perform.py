@@ -208,9 +208,8 @@ class Performer:
             kind = "transient"
         if io.denied or io.undeclared:
             kind = "other"
-        elif (
-            kind == "other" and self.fault(at) is None and class_of(error) != "CancelledError"
-        ):  # the record holds neither text nor place
+        elif kind == "other" and self.fault(at) is None and class_of(error) != "CancelledError":
+            # the record holds neither text nor place
             warn("%s: %s", _place_in(error, effect.tool), _said(error, effect.redactor))
         return Failed(
             at=at,
