@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tachograph import (
-    Agent,
-    Fallback,
-    LangChainModel,
-    Policy,
-    check,
-    from_langchain,
-    record,
-    replay,
-)
+from tachograph import Agent, Fallback, LangChainModel, Policy, check, from_langchain, record, replay
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log.events import Failed, ModelReplied
 

@@ -10,18 +10,7 @@ from typing import Any
 
 import pytest
 
-from tachograph import (
-    Agent,
-    Answer,
-    Hooks,
-    LLMOutput,
-    Policy,
-    ToolCall,
-    WritePath,
-    record,
-    resume,
-    tool,
-)
+from tachograph import Agent, Answer, Hooks, LLMOutput, Policy, ToolCall, WritePath, record, resume, tool
 from tachograph.fail.errors import TachographError
 from tachograph.runtime.formats.documents import read_plain
 

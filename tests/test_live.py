@@ -17,15 +17,7 @@ from tachograph.evidence.verify import verify
 from tachograph.fail.errors import TransientModelError
 from tachograph.runtime.clock import monotonic_ns
 from tachograph.runtime.formats.strict_json import canonical
-from tachograph.runtime.log.events import (
-    Event,
-    Failed,
-    RunEnded,
-    StopAsked,
-    Stopped,
-    ToolReturned,
-    Waited,
-)
+from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, Waited
 from tachograph.runtime.log.lines import LineWriter, read_log
 from tachograph.runtime.run import make_run
 from tachograph.runtime.world import perform, real
