@@ -27,6 +27,8 @@ TOKEN = "ghp_" + "a1B2" * 9
 BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
 PLANTED = (b"someone@mail.test", b"a1B2a1B2a1B2", b"sk-0123456789", b"the text of an exception", b"swallowed")
+# what a task takes of a scenario as it stands there
+AS_THEY_ARE = "output_schema output_retries deadline_s window hand_over_to team functions".split()
 # agents that a scenario may start: one that may start others like itself, one that only reads, and one that plans
 PROFILES: dict[str, dict[str, Any]] = {
     "helper": {"tools": [*TOOLS, *TEAM], "agents": ["helper", "reader"], "instructions": "Help."},
@@ -164,19 +166,7 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "hooks": scenario.get("hooks", []),
         "agents": scenario.get("agents", []),
         **({"plan": {"file": f"policy/{scenario['name']}_plan.yaml"}} if "plan" in scenario else {}),
-        **{
-            key: scenario[key]
-            for key in (
-                "output_schema",
-                "output_retries",
-                "deadline_s",
-                "window",
-                "hand_over_to",
-                "team",
-                "functions",
-            )
-            if key in scenario
-        },
+        **{key: scenario[key] for key in AS_THEY_ARE if key in scenario},
         "expected": scenario["expect"],
     }
 

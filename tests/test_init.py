@@ -56,13 +56,10 @@ def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, 
     assert written == set()
     project = tmp_path / below
     runs = {f"runs/first/{name}/state.jsonl" for name in ("answer", "denied")}
-    places = {
-        "policy/agent.yaml",
-        "policy/tests/agent.yaml",
-        ".github/workflows/tachograph.yml",
-        ".gitattributes",
-    }
-    assert runs | places <= tree(project)
+    places = (
+        "policy/agent.yaml policy/tests/agent.yaml .github/workflows/tachograph.yml .gitattributes".split()
+    )
+    assert runs | {*places} <= tree(project)
     for words in (["check"], ["verify"], ["policy", "test"], ["doctor"]):
         run(project, *words)
     assert "first/denied: final_answer, 1 denial" in run(project, "run")

@@ -216,14 +216,7 @@ LINE_STARTS = [
     "[^1]: ",
 ]
 PAIRS = ["`", "``", "```", "*", "**", "_", "~~", "$", "|", "[", "]", "<", ">", "&", "\\", "![", "](x)"]
-LINKS = [
-    "https://evil.test/x",
-    "www.evil.test",
-    "driver@evil.test",
-    "javascript:alert(1)",
-    "#1",
-    "user/repo#1",
-]
+LINKS = "https://evil.test/x www.evil.test driver@evil.test javascript:alert(1) #1 user/repo#1".split()
 BREAKS = ["\n", "\r", "\r\n", "\n\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"]
 UNSEEN = [
     "\u202e",

@@ -100,18 +100,7 @@ def test_its_faults_stand_at_addresses(tmp_path: Path) -> None:
     assert [fault and (fault.delay_ns, fault.in_io) for fault in found.values()] == [
         (5_000_000, False), (0, True), (0, True), (0, False), (0, False),
     ]  # fmt: skip
-    others = [
-        "1.c0.i1",
-        "1.c0.i2.w",
-        "1.c0.i2.s",
-        "2.c1.i1.w",
-        "2.c11.i1",
-        "12.c1.i1",
-        "13.m1",
-        "3.m1.w",
-        "3.e",
-        "0",
-    ]
+    others = "1.c0.i1 1.c0.i2.w 1.c0.i2.s 2.c1.i1.w 2.c11.i1 12.c1.i1 13.m1 3.m1.w 3.e 0".split()
     assert [at for at in others if task.fault(at) is not None] == []
 
 

@@ -25,17 +25,9 @@ from tests.logs import BEGAN, Log, call
 
 CANONICAL = Path(__file__).parents[1] / "runs/canonical/v1/state.jsonl"
 TOLD = (
-    "agent.step_index",
-    "agent.failure_mode",
-    "agent.policy.phase",
-    "agent.policy.decision",
-    "agent.policy.rule_id",
-    "agent.tool.status",
-    "agent.retry.attempt",
-    "agent.retry.outcome",
-    "agent.retry.backoff_ms",
-    "error.type",
-)
+    "agent.step_index agent.failure_mode agent.policy.phase agent.policy.decision agent.policy.rule_id "
+    "agent.tool.status agent.retry.attempt agent.retry.outcome agent.retry.backoff_ms error.type"
+).split()
 
 
 def tree(spans: list[Span], parent: str = "", depth: int = 0) -> list[str]:

@@ -27,14 +27,7 @@ from tachograph.runtime.tools.contract import Tool
 # for each kind of leaf: how to draw one, its small world of points, and whether `beyond` is exact there
 
 names = st.lists(st.sampled_from("abc"), unique=True)
-URLS = [
-    "https://h.test/",
-    "https://h.test/a",
-    "https://h.test/a/",
-    "https://h.test/a/b",
-    "http://h.test/",
-    "k.test",
-]
+URLS = "https://h.test/ https://h.test/a https://h.test/a/ https://h.test/a/b http://h.test/ k.test".split()
 METHODS = ("GET", "HEAD", "POST")
 url_entries = st.lists(
     st.tuples(st.sampled_from(URLS), st.lists(st.sampled_from(METHODS), min_size=1, unique=True)), max_size=3

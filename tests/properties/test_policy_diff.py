@@ -18,23 +18,8 @@ from tachograph.runtime.tools.contract import Tool
 # `PAIRS=20000` takes minutes
 PAIRS = int(os.environ.get("PAIRS", "600"))
 ORDER = ("allow", "escalate", "deny")
-URLS = [
-    "https://h.test/",
-    "https://h.test/a",
-    "https://h.test/a/",
-    "https://h.test/a/b",
-    "http://h.test/",
-    "k.test",
-]
-NETWORKS = [
-    "10.0.0.0/8",
-    "10.0.0.0/9",
-    "10.128.0.0/9",
-    "10.1.0.0/16",
-    "192.168.0.0/16",
-    "fd00::/8",
-    "8.0.0.0/7",
-]
+URLS = "https://h.test/ https://h.test/a https://h.test/a/ https://h.test/a/b http://h.test/ k.test".split()
+NETWORKS = "10.0.0.0/8 10.0.0.0/9 10.128.0.0/9 10.1.0.0/16 192.168.0.0/16 fd00::/8 8.0.0.0/7".split()
 ADDRESSES = ["8.8.8.8", "10.1.2.3", "10.2.0.1", "10.200.0.1", "192.168.1.1", "fd00::1", "127.0.0.1"]
 
 
