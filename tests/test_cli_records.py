@@ -158,6 +158,7 @@ POLICIES = [
     ("retry: {max_retries: 3}", "backoff_base_ms"),
     ("url_allowlist: ['https://a.test/', 'https://*/']", ":2:36:"),
     ("extends: 3", "extends is no text"),
+    ("extends:", "extends is no text"),
     ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
     ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),
 ]

@@ -13,7 +13,7 @@ from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.schema.validator import SchemaValidator
 from tachograph.runtime.tools.contract import Tool
-from tachograph.testing import decide
+from tachograph.testing import Refused, decide, parse
 from tests.tables.rows import closed, roomy
 
 POLICY = roomy(["t"], url_allowlist=["h.test"], sandbox={"mounts": {"box": "read"}})
@@ -166,6 +166,18 @@ def test_calls_are_the_same_by_type_and_value() -> None:
     values = [1, True, "1", 0, False, None, "", [], {}, 1.0]
     found = decide(policy, [TOOL], [{"name": "t", "arguments": {"x": value}} for value in values])
     assert [each.decision for each in found] == ["allow"] * 9 + ["deny"]
+
+
+def test_of_very_many_errors_one_is_told() -> None:
+    """To make all of them would take minutes and gigabytes."""
+    schema = {"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
+    found = SchemaValidator(schema).first_mismatch([1] * 200_000)
+    assert found is not None and (found.pointer, found.keyword) == ("/0", "anyOf")
+    with pytest.raises(Refused):
+        parse("policy", "schema: policy/v1\nurl_allowlist:\n" + "- {}\n" * 60_000)
+    for text in ("extends: base.yaml", "extends:"):
+        with pytest.raises(Refused, match="extend"):
+            parse("policy", f"schema: policy/v1\n{text}\n")
 
 
 def test_patterns_are_linear_and_may_be_large() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,6 +22,7 @@ Read = Callable[[str | Path, int], bytes]
 """Returns the bytes of a file, of one longer than a number its beginning. Raises OSError."""
 MAX_BYTES: Final = 1 << 20
 _MOST_BASES: Final = 8
+_MOST_ERRORS: Final = 1_000  # of which one is told; a file may hold as many as lines
 _PIECE: Final = 1 << 20
 _TYPES: Final = {
     "object": "a mapping", "array": "a list", "string": "text; quote it", "integer": "a whole number",
@@ -139,8 +141,8 @@ def read_document(
         ) from None
     document = parse_document(text, name, error)
     base, data = None, document.data
-    extends = data.get("extends") if isinstance(data, dict) else None
-    if extends is not None:
+    if isinstance(data, dict) and "extends" in data:
+        extends = data["extends"]
         line, column = document.marks["/extends"]
         if not isinstance(extends, str):
             raise error("extends is no text", file=name, line=line, column=column, remedy="name one file")
@@ -174,14 +176,16 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     from jsonschema import Draft202012Validator  # slow to import, and few files come here
 
     errors = Draft202012Validator(msgspec.json.schema(kind)).iter_errors(data)
-    found = [leaf for error in errors for leaf in _likely(error)]
+    found = [leaf for error in islice(errors, _MOST_ERRORS) for leaf in _likely(error)]
     worst = max(found, key=_depth, default=None)
     if worst is None:
         return "", "the file is not of its schema", "compare it with the documentation"
     pointer, limit = join(worst.absolute_path), worst.validator_value
     if worst.validator == "additionalProperties":
+        unknown = next(key for key in worst.instance if key not in worst.schema.get("properties", {}))
+        if unknown == "extends" and not pointer:
+            return "/extends", "only a file may extend another one", "write out what that one holds"
         known = sorted({*worst.schema.get("properties", {}), *([] if pointer else ["extends"])})
-        unknown = next(key for key in worst.instance if key not in known)
         remedy = did_you_mean(unknown, known, f"known keys are {', '.join(known)}")
         return f"{pointer}{join([unknown])}", f"unknown key {quote_literal(unknown)}", remedy
     if worst.validator == "required":

@@ -12,12 +12,12 @@ import msgspec
 from jsonschema_rs import Draft202012Validator, ReferencingError, RegexOptions, ValidationError
 
 from ..formats.json_pointer import join
-from ..formats.strict_json import canonical
+from ..formats.strict_json import NotJson, as_json, canonical
 
 # of the engine's memory for one pattern, in bytes
 _PATTERN_BYTES: Final = 4 << 20
-# the library makes all errors at once, each with a copy of what it is about
-_MAX_ERRORS: Final = 1_024
+# the library makes all errors at once, each with a copy of what it is about: for data with more values it makes one
+_MAX_VALUES: Final = 1_024
 _MAX_LIMIT: Final = 40
 # keywords that limit values, and neither types nor which properties there are
 VALUE_LIMITS: Final = frozenset(
@@ -59,13 +59,22 @@ class SchemaValidator:
         if self._rs.is_valid(data):
             return None
         found = []
-        for number, error in enumerate(self._rs.iter_errors(data)):
-            if number == _MAX_ERRORS:
-                break
+        for error in self._errors(data):
             path = [str(key) for key in error.schema_path]
             found.append((join(error.instance_path), path[-1] if path else "false", path))
         pointer, keyword, path = min(found)
         return Mismatch(pointer, keyword, self._limit(path), join(path))
+
+    def _errors(self, data: Any) -> list[ValidationError]:
+        """Return the errors of data; the first that the library comes to where there may be very many."""
+        try:
+            as_json(data, most=_MAX_VALUES)
+        except NotJson:
+            try:
+                self._rs.validate(data)
+            except ValidationError as error:
+                return [error]
+        return [*self._rs.iter_errors(data)]
 
     def _limit(self, path: list[str]) -> str:
         """Return the value at a path in the schema as short JSON; "" where it is long or behind a reference."""
