@@ -217,6 +217,9 @@ def _layout() -> Iterator[Case]:
         yield inserted(place.start, mark)._replace(column=0)
     for place, depth in product(FLOWING, (65, 1000, 50_000)):
         yield from (changed(place, "[" * depth), changed(place, "[" * depth + "]" * depth))
+    # readers fold it in different ways, and take the comment for text
+    yield from (changed(place, f'"a\\\n{blank}\n{" " * 12}b"') for place, blank in product(TEXTS, ("", "  ")))
+    yield Case(b"|\n# text\n", 2)
     for text in ("", "\n", "# only\n", "null", "[]", "x", "1", "{}", '""', "[a: 1]", "- schema: policy/v1"):
         yield Case(text.encode(), 1)
     yield Case((FULL + "#" * ((1 << 20) - len(FULL.encode()) + 1)).encode(), 1, 1)

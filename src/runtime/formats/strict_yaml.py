@@ -218,6 +218,10 @@ class _Reader:
         else:
             if event.start_mark.line != event.end_mark.line:
                 self.check_lines(start, end, indent, may_comment=False)
+                if event.style == '"' and (
+                    escaped := re.compile(syntax.ESCAPED_BREAK).search(text, start, end)
+                ):
+                    raise self.error(escaped.start(), syntax.BLANK)
             if not value.isascii() and re.search(syntax.SURROGATE, value):
                 raise self.error(start, syntax.ESCAPE)
         return value
@@ -274,6 +278,8 @@ class _Reader:
         header, blank_lines, spaces = block.groups()
         if self.text.startswith("\t", block.end()):
             raise self.stray(block.end())
+        if indent < 0 and not spaces and self.text.startswith("#", block.end()):
+            raise self.error(block.end(), syntax.SHALLOW)  # a comment, or the text of the document
         if start - self.text.rfind("\n", 0, start) - 1 <= indent:
             raise self.error(start, syntax.SHALLOW)
         if end >= self.unended and "-" not in header:

@@ -16,7 +16,7 @@ FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
 WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 # A plain scalar can only be something else than text when it starts with one of these.
 AMBIGUOUS_START: Final = frozenset("0123456789+-.~=<tTfFnNyYoO")
-_AMBIGUOUS_WORDS: Final = frozenset(("true", "false", "null", "yes", "no", "on", "off", "=", "<<", "-"))
+_AMBIGUOUS_WORDS: Final = frozenset("true false null yes no on off = << -".split())
 _AMBIGUOUS_NUMBER: Final = r"""(?xia)[-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)  # an integer
       | [-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9]+)? # and a float
       | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?                    # base 60
@@ -29,7 +29,7 @@ _AMBIGUOUS_NUMBER: Final = r"""(?xia)[-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[
 def is_ambiguous(scalar: str) -> bool:
     """Return whether YAML 1.1 or 1.2 takes a plain scalar for something else than text.
 
-    A lone y or n stays text, as in all known readers.
+    A lone y or n stays text, as almost all readers take it.
     """
     if scalar.lower() in _AMBIGUOUS_WORDS:
         return True
@@ -46,6 +46,8 @@ NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
 BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line of text
     r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
 )
+# readers fold the blank lines after an escaped line break in different ways
+ESCAPED_BREAK: Final = r"(?<!\\)(?:\\\\)*+\\\r?\n[ \t]*+\r?\n"
 SURROGATE: Final = r"[\ud800-\udfff]"
 
 TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
@@ -62,6 +64,7 @@ BY_CHARACTER: Final = {  # the message for a character that must not stand where
     "%": "text cannot start with %, and directives are not accepted; quote it or remove the line",
 }
 SHALLOW: Final = "this line belongs to the value above; indent it deeper than the key or dash of the value"
+BLANK: Final = "readers disagree on a blank line after a backslash that ends a line; leave one of them out"
 HEADER: Final = "only a size, + or - may stand behind | or >; put a space before a comment"
 ESCAPE: Final = "no escape that YAML knows, or half of a character; write \\\\ for a backslash"
 BY_START: Final = {"|": HEADER, ">": HEADER, '"': ESCAPE}
