@@ -26,6 +26,12 @@ NESTED = {
     "items": closed(all={"type": "array", "items": ITEM}),
     "other properties": closed(all={"type": "object", "additionalProperties": ITEM}),
     "a reference": {**closed(all={"$ref": "#/$defs/item"}), "$defs": {"item": ITEM}},
+    "items one by one": closed(all={"type": "array", "prefixItems": [ITEM]}),
+    "an encoded reference": {**closed(all={"$ref": "#/$defs/%69tem"}), "$defs": {"item": ITEM}},
+    "a reference into a list": {
+        **closed(all={"$ref": "#/$defs/x/anyOf/1"}),
+        "$defs": {"x": {"anyOf": [{}, ITEM]}},
+    },
     "what holds as well": closed(all={"allOf": [ITEM]}),
     "a reference to the default": {
         **closed(all=closed(n={"$ref": "#/$defs/one"})),
@@ -45,6 +51,7 @@ def test_a_default_that_is_written_out_makes_no_other_call(where: str) -> None:
     }
     wrap, place = {
         "items": (lambda value: [value], "/all/*/n"),
+        "items one by one": (lambda value: [value], "/all/*/n"),
         "other properties": (lambda value: {"x": value}, "/all/x/n"),
     }.get(where, (dict, "/all/n"))
     absent, written = ({"name": "t", "arguments": {"all": wrap(value)}} for value in ({}, {"n": 1}))
@@ -112,6 +119,45 @@ def test_a_mark_on_other_properties_is_of_none_that_is_declared() -> None:
     assert said[0] == ("deny", "resources") and said[1][0] == "allow"
     with pytest.raises(ToolError):
         Tool("t", "", closed(**{"*": resource("any")}), closed(), "external", lambda arguments, io: {})
+
+
+LINK = resource("url")
+TO_LINK = {"$ref": "#/$defs/link"}
+BY_ANOTHER_WAY: list[dict[str, Any]] = [
+    {"patternProperties": {"^b": TO_LINK}},
+    {"if": {}, "then": {"properties": {"b": TO_LINK}}},
+    {"allOf": [{"if": False, "else": {"properties": {"b": TO_LINK}}}]},
+    {"dependentSchemas": {"b": {"properties": {"b": TO_LINK}}}},
+    {"not": {"not": {"properties": {"b": TO_LINK}}}},
+    {"properties": {"b": {"contains": TO_LINK}}},
+    {"properties": {"b": {"prefixItems": [True], "unevaluatedItems": TO_LINK}}},
+    {"properties": {"b": {"$ref": "#way"}}, "$defs": {"link": {**LINK, "$anchor": "way"}}},
+    {"properties": {"b": {"$dynamicRef": "#way"}}, "$defs": {"link": {**LINK, "$dynamicAnchor": "way"}}},
+    {"properties": {"b": {"$ref": "https://h.test/own#/$defs/link"}}, "$id": "https://h.test/own"},
+    {"properties": {"b": {"$id": "https://h.test/x", "$ref": "#/$defs/y", "$defs": {"y": LINK}}}},
+    {"properties": {"b": {"$ref": "#/$defs/link/anyOf/1"}}, "$defs": {"link": {"anyOf": [{}, LINK]}}},
+    {"properties": {"b": {"$ref": "#/$defs/l%69nk"}}},
+    {"properties": {"b": {"x-resource": "url"}}},
+    {"properties": {"b": {"type": ["object", "array", "string"], "x-resource": "url"}}},
+]
+
+
+@pytest.mark.parametrize("more", BY_ANOTHER_WAY, ids=str)
+def test_no_way_in_the_schema_leads_past_a_mark(more: dict[str, Any]) -> None:
+    own = closed(**{"a": TO_LINK, "b": {}, **more.get("properties", {})})
+    schema = {"$defs": {"link": LINK}, **more, **own}
+    for value in ("https://bad.test/", ["https://bad.test/"], [1, {"c": ["https://bad.test/"]}]):
+        tool = {"name": "t", "input_schema": schema}
+        try:
+            (said,) = decide(roomy(["t"]), [tool], [{"name": "t", "arguments": {"b": value}}])
+        except ToolError:
+            continue  # the gate cannot follow it
+        assert said.decision == "deny"
+    plain = {**closed(a=TO_LINK, b={}), "$defs": {"link": {"type": "string"}}, "if": {"$ref": "#/$defs/link"}}
+    (said,) = decide(
+        roomy(["t"]), [{"name": "t", "input_schema": plain}], [{"name": "t", "arguments": {"b": 1}}]
+    )
+    assert said.decision == "allow"  # without a mark nothing has to be followed
 
 
 PROPERTIES = {

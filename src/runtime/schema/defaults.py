@@ -25,8 +25,10 @@ def fill_in(value: Any, schema: Any, root: Any = None, *, keeps_null: bool = Tru
     for part in _conjuncts(schema, root):
         properties, others = part.get("properties", {}), part.get("additionalProperties")
         if isinstance(value, list):
-            for item in value:
-                fill_in(item, part.get("items"), root, keeps_null=keeps_null)
+            first = part.get("prefixItems", ())
+            for number, item in enumerate(value):
+                below = first[number] if number < len(first) else part.get("items")
+                fill_in(item, below, root, keeps_null=keeps_null)
         elif isinstance(value, dict):
             for name, below in properties.items():
                 defaults = [

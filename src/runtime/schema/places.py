@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any, Final
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
 # a browser leaves out control characters before a URL, as it does white space
-_WHOLE_URL: Final = re.compile(r"(?i)[\s\0-\x1f]*https?:\S*\s*")
+_WHOLE_URL: Final = re.compile(r"(?i)[\s\0-\x1f\x7f\u200b\u2060\ufeff]*https?:\S*\s*")
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
+# what holds further schemas, in which no mark is followed
+_NOT_FOLLOWED: Final = frozenset(
+    "if then else not patternProperties dependentSchemas dependencies contains unevaluatedProperties "
+    "unevaluatedItems propertyNames contentSchema".split()
+)
 
 
 class Place(Struct, frozen=True):
@@ -21,14 +27,18 @@ class Place(Struct, frozen=True):
     Attributes:
         path: Property names from the top; `*` for any key or item.
         kind: `url`, `path:read`, `path:write`, `text` or `any`.
+        is_text: Whether the schema takes nothing but a text here; else each text within a value is judged.
     """
 
     path: tuple[str, ...]
     kind: str
+    is_text: bool = False
 
     def find(self, arguments: Any) -> list[tuple[str, str]]:
         """Return what each text that stands at the place in some arguments is judged as, and the text."""
-        return [(self.kind_of(text), text) for text in _find(arguments, self.path)]
+        found = _find(arguments, self.path)
+        texts = found if self.is_text else _texts(found)
+        return [(self.kind_of(text), text) for text in texts if isinstance(text, str)]
 
     def kind_of(self, text: str) -> str:
         """Return what a text here is judged as: one that as a whole is a URL is one at a place for texts too."""
@@ -54,7 +64,7 @@ def _fits(own: str, key: str) -> bool:
     return own == key or (own == "*" and not (isinstance(own, _OtherKey) and key in own.declared))
 
 
-def _find(arguments: Any, path: tuple[str, ...]) -> list[str]:
+def _find(arguments: Any, path: tuple[str, ...]) -> list[Any]:
     found = [arguments]
     for head in path:
         below: list[Any] = []
@@ -67,7 +77,12 @@ def _find(arguments: Any, path: tuple[str, ...]) -> list[str]:
             elif isinstance(value, list) and head == "*":
                 below += value
         found = below
-    return [value for value in found if isinstance(value, str)]
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from [item] if isinstance(item, str) else _texts(item)
 
 
 def texts_in(arguments: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -85,11 +100,40 @@ def places_of(schema: dict[str, Any]) -> tuple[Place, ...]:
     Raises:
         ValueError: A mark is none of KINDS, or stands where arguments cannot be followed to it.
     """
-    marked = [(path, part) for path, part in parts_of(schema) if MARK in part]
-    if {*_marked(schema)} - {id(part) for _, part in marked}:
+    every, parts = {*_marked(schema)}, [*parts_of(schema)]
+    marked = [(path, part) for path, part in parts if MARK in part]
+    if every - {id(part) for _, part in marked} or (
+        every and any(_leads_astray(it, schema) for _, it in parts)
+    ):
         raise ValueError(f"{MARK} stands where the gate cannot follow it; mark a property or an item")
-    kinds = [(path, part[MARK]) for path, part in marked]
-    return tuple(dict.fromkeys(Place(path, "any" if kind == "none" else kind) for path, kind in kinds))
+    kinds = [(path, part[MARK].replace("none", "any"), part.get("type") == "string") for path, part in marked]
+    return tuple(dict.fromkeys(Place(*of) for of in kinds))
+
+
+def _leads_astray(part: dict[str, Any], root: dict[str, Any]) -> bool:
+    """Return whether a schema, of those that are followed, may lead to a mark by a way that is not."""
+    if part is not root and "$id" in part:  # what it refers to is meant relative to itself
+        return True
+    rest = {key: value for key, value in part.items() if key in _NOT_FOLLOWED}
+    return _may_hold_mark(rest, root, set()) or _is_lost(part, root)
+
+
+def _is_lost(part: dict[str, Any], root: dict[str, Any]) -> bool:
+    reference = part.get("$ref")
+    return "$dynamicRef" in part or (isinstance(reference, str) and target_of(root, reference) is None)
+
+
+def _may_hold_mark(value: Any, root: dict[str, Any], seen: set[int]) -> bool:
+    """Return whether a mark stands in a part of a schema or behind what it refers to, or nobody knows."""
+    if isinstance(value, list):
+        return any(_may_hold_mark(item, root, seen) for item in value)
+    if not isinstance(value, dict) or id(value) in seen:
+        return False
+    seen.add(id(value))
+    if MARK in value or _is_lost(value, root):
+        return True
+    below = [*value.values(), target_of(root, value.get("$ref"))]
+    return any(_may_hold_mark(item, root, seen) for item in below)
 
 
 def _marked(schema: Any) -> Iterator[int]:
@@ -140,9 +184,14 @@ def parts_of(
 
 def target_of(root: Any, reference: Any) -> Any:
     """Return the schema that a `$ref` names within another, None where there is none."""
-    if not isinstance(reference, str):
+    if not isinstance(reference, str) or not re.fullmatch("#(/.*)?", reference):
         return None
     value = root
-    for key in reference.removeprefix("#").split("/")[1:]:
-        value = value.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(value, dict) else None
+    for key in unquote(reference).split("/")[1:]:
+        if isinstance(value, dict):
+            value = value.get(key.replace("~1", "/").replace("~0", "~"))
+        else:
+            value = (
+                value[int(key)] if isinstance(value, list) and key in map(str, range(len(value))) else None
+            )
     return value
