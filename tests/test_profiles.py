@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import tachograph
 from tachograph import Agent, Answer, Policy, Session, Tool
+from tachograph.cli.live import task_for_question
 from tachograph.evidence.check import check
 from tachograph.evidence.live_tasks import LiveRun, _Recorded
 from tachograph.evidence.manifest import read_manifest
@@ -115,6 +117,14 @@ def test_a_profile_that_cannot_be_asked_leaves_nothing(
     assert exit_code("run", "--profile", *words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line and not (project / "tasks/asked").exists() and not (project / "runs").exists()
+
+
+def test_whoever_asks_at_the_same_time_has_a_task_of_its_own(project: Path) -> None:
+    """Each task is there before the other is numbered, and is given back since no run has begun."""
+    with click.Context(click.Command("run")):
+        asked = [task_for_question(Project(project), "looker", it, "openai:m") for it in "ab"]
+        assert [load_task(project / task.file).spec.question for task in asked] == ["a", "b"]
+    assert not (project / "tasks/asked").exists()
 
 
 def test_what_a_policy_holds_against_the_cost_has_a_price(project: Path) -> None:

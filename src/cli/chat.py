@@ -79,8 +79,8 @@ def talk(
         InDoubt: Effects had begun when the process ended, and nobody says whether they happened.
     """
     task = task_for_chat(project, given, llm)
-    folder, file = project.folder(task.folder), task.root / task.file
-    past, is_new = lines_in(partial_of(folder)), not file.exists()
+    folder = project.folder(task.folder)
+    past = lines_in(partial_of(folder))
     if folder.is_dir():
         raise task.error("", "the conversation has ended", "begin another one with its profile or task")
     if past and (llm or options):
@@ -111,15 +111,13 @@ def talk(
         url = f" --base-url {base_url}" if base_url else ""
         say(f"{task.folder}: left open; `tachograph chat {task.folder}{url}` goes on")
     else:
-        _leave_nothing(folder, [file] if is_new else [])
+        _leave_nothing(folder)
     return code
 
 
-def _leave_nothing(folder: Path, files: list[Path]) -> None:
+def _leave_nothing(folder: Path) -> None:
     shutil.rmtree(partial_of(folder), ignore_errors=True)
-    for file in files:
-        file.unlink(missing_ok=True)
-    for empty in (folder.parent, folder.parent.parent, *(file.parent for file in files)):
+    for empty in (folder.parent, folder.parent.parent):
         with suppress(OSError):  # others lie there
             empty.rmdir()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
 from ..evidence.agent_file import AgentFile, read_profile
-from ..evidence.folder import partial_of
+from ..evidence.folder import partial_of, where_it_lies
 from ..evidence.live_tasks import LiveRun
 from ..evidence.project import Project
 from ..evidence.record import record, resume
@@ -57,13 +60,8 @@ def record_live(
     if task.is_session:
         raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
-    people, file = approve_at_terminal if approve else None, task.root / task.file
-    is_asked = not file.exists()
-    try:
-        return record(new_run(task, llm, base_url, options, people), folder, _tell)
-    finally:
-        if is_asked and not folder.exists() and not partial_of(folder).exists():
-            file.unlink(missing_ok=True)  # a check would miss its run
+    people = approve_at_terminal if approve else None
+    return record(new_run(task, llm, base_url, options, people), folder, _tell)
 
 
 def new_run(
@@ -74,23 +72,22 @@ def new_run(
     approve: Approve | None,
     **rest: Any,
 ) -> LiveRun:
-    """Return a new run of a task, whose file is written if it is not there; `rest` as of LiveRun. Raises InputError."""
+    """Return a new run of a task; `rest` as of LiveRun. Raises InputError."""
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     name = llm or task.spec.llm.live[0]
     models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
-    source, file = LiveRun(task, models, _own_models(task), approve=approve, **rest), task.root / task.file
-    if not file.exists():  # one that was made of a question, or for a conversation
+    source = LiveRun(task, models, _own_models(task), approve=approve, **rest)
+    if not task.document.paths:  # made of a question, or for a conversation
         source.head()
-        with source.workspace(lambda path, sha256: None):  # what is wrong is said before anything is written
-            file.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(file, as_yaml(task.document.data).encode())
+        with source.workspace(lambda path, sha256: None):
+            pass  # what is wrong is said before any folder is made
     return source
 
 
 def task_for_question(project: Project, profile: str, question: str, llm: str | None) -> Task:
-    """Return a task in which a profile is asked a question; its file is written when it is recorded.
+    """Return a task in which a profile is asked a question; its file stays if its run begins.
 
     Args:
         project: The project.
@@ -109,7 +106,7 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
 
 
 def task_for_chat(project: Project, given: str, llm: str | None) -> Task:
-    """Return the task of a conversation with a profile, or with the agent of a task; its file may not be written yet.
+    """Return the task of a conversation with a profile, or with the agent of a task; a new file stays if it begins.
 
     Args:
         project: The project.
@@ -134,12 +131,32 @@ def _new_task(project: Project, kind: str, of: str, about: Mapping[str, Any], ll
     if not llm:
         raise InputError("names no model, or several", file=of, remedy="give --llm PROVIDER:MODEL")
     name = re.sub("[^a-z0-9_]", "_", of.lower())
-    number = next(it for it in count(1) if not (project.root / f"tasks/{kind}/{name}_{it}.yaml").exists())
+    number = next(it for it in count(1) if _take(project, f"{kind}/{name}_{it}"))
     label = f"tasks/{kind}/{name}_{number}.yaml"
     title = about.get("question", f"a conversation with {of}")
     given = {"schema": "task/v1", "id": f"{kind}-{name}_{number}", "title": title, **about}
-    text = as_yaml({**given, "llm": {"live": [llm]}})
-    return Task(project.root, read_text(text.encode(), label, TaskFile, TaskError))
+    text = as_yaml({**given, "llm": {"live": [llm]}}).encode()
+    write_durably(project.root / label, text)
+    return Task(project.root, read_text(text, label, TaskFile, TaskError))
+
+
+def _take(project: Project, name: str) -> bool:
+    """Take a name for a new task if it is free; it is given back at the end of the command if no run has begun."""
+    file, folder = project.root / f"tasks/{name}.yaml", project.folder(name)
+
+    def give_back() -> None:
+        if not where_it_lies(folder).exists():  # a check would miss the run
+            file.unlink(missing_ok=True)
+            with suppress(OSError):  # others lie there
+                file.parent.rmdir()
+
+    if not where_it_lies(folder).exists():  # nor the record of a task that was removed
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            file.touch(exist_ok=False)  # by one process alone, however many ask at once
+            click.get_current_context().call_on_close(give_back)
+            return True
+    return False
 
 
 def resume_live(
