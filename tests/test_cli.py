@@ -353,6 +353,8 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(
         capsys.readouterr()
         assert exit_code(command) == 0
         assert "runs/code/mine: " in capsys.readouterr().out
+        assert exit_code(command, "s/call", "code/mine") == 2  # it would be done with less than was asked
+        assert "tachograph.replay" in capsys.readouterr().err
     assert exit_code("accept", "code/mine") == 2
     assert exit_code("verify", "code/mine") == exit_code("ls") == 0
 

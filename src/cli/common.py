@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..fail.errors import InputError
+from ..fail.errors import InputError, RecordError
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
@@ -103,10 +103,10 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     Args:
         project: The project.
         runs: The runs.
-        of_tasks: Whether records of agents in code are left out, and told.
+        of_tasks: Whether records of agents in code are told and left out, or refused where they are named.
 
     Raises:
-        InputError: There is none, or one has not ended.
+        InputError: There is none, one has not ended, or one that is named is refused.
     """
     from ..evidence.folder import not_ended
 
@@ -118,7 +118,11 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
             raise not_ended(f"runs/{name}")
     from_code = [name for name in names if of_tasks and project.is_from_code(name)]
     for name in from_code:
-        say(f"runs/{name}: was made by an agent in code; `tachograph.check` in Python checks it")
+        remedy = "`tachograph.check` and `tachograph.replay` in Python make it again"
+        error = RecordError("was made by an agent in code", file=f"runs/{name}", remedy=remedy)
+        if runs:
+            raise error
+        say(str(error))
     return [name for name in names if name not in from_code]
 
 
