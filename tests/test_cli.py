@@ -357,6 +357,11 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(
         assert "tachograph.replay" in capsys.readouterr().err
     assert exit_code("accept", "code/mine") == 2
     assert exit_code("verify", "code/mine") == exit_code("ls") == 0
+    os.rename("runs/code/mine", "runs/code/mine.partial")
+    for command in (("show", "code/mine"), ("verify", "code/mine"), ("doctor",), ("check",)):
+        exit_code(*command)
+        said = "".join(capsys.readouterr())
+        assert "`tachograph.resume`" in said and "tachograph resume" not in said  # which it has no task for
 
 
 def test_any_folder_with_a_log_is_read(

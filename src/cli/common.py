@@ -108,14 +108,14 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     Raises:
         InputError: There is none, one has not ended, or one that is named is refused.
     """
-    from ..evidence.folder import not_ended
+    from ..evidence.folder import not_ended, partial_of
 
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
         raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
     for name in names:
         if not project.folder(name).is_dir():
-            raise not_ended(f"runs/{name}")
+            raise not_ended(f"runs/{name}", partial_of(project.folder(name)))
     from_code = [name for name in names if of_tasks and project.is_from_code(name)]
     for name in from_code:
         remedy = "`tachograph.check` and `tachograph.replay` in Python make it again"
@@ -152,6 +152,6 @@ def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[s
             if not (folder / STATE).is_file():
                 raise
         if folder.suffix == ".partial" and not open_too:
-            raise not_ended(name)
+            raise not_ended(name, folder)
         found.append((name, folder))
     return found

@@ -89,7 +89,7 @@ def show(run: str, is_tree: bool) -> None:
         for event in events:
             say(line_of(event))
     if folder.suffix == ".partial":
-        say(str(not_ended(name)))
+        say(str(not_ended(name, folder)))
 
 
 @click.command()

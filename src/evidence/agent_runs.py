@@ -83,7 +83,7 @@ class AgentRun:
         if not folder.is_dir() and folder != ended and ended.is_dir():
             raise RecordError("has ended", file=str(ended), remedy="there is nothing to resume")
         if not folder.is_dir() and partial_of(folder).is_dir():
-            raise not_ended(str(folder))
+            raise not_ended(str(folder), partial_of(folder))
         head = head_in(folder)
         key = read_key(folder)
         taken: RunOptions = {"seed": head.seed, "history": head.history, "deadline_s": head.deadline_s}

@@ -15,6 +15,7 @@ from ..runtime.policy.consistency import check_names
 from ..runtime.policy.policy import Policy
 from ..runtime.tools.loader import load_tools
 from .agent_file import read_profile
+from .folder import not_ended, partial_of
 from .project import Project
 
 _NAME: Final = __name__.partition(".")[0]
@@ -101,7 +102,8 @@ def _all(what: str, words: str, wrong: list[str], status: Literal["warn", "bad"]
 
 
 def _runs(project: Project) -> Iterator[Finding]:
-    waiting = [f"runs/{name}.partial; tachograph resume {name}" for name in project.open_names()]
+    names = project.open_names()
+    waiting = [str(not_ended(f"runs/{name}", partial_of(project.folder(name)))) for name in names]
     yield from _all("open runs", "none", waiting, "warn")
     rejected = sorted((project.root / ".tachograph" / "rejected").glob("*/run_report.md"))
     kept = [f"{path.parent.relative_to(project.root)}; read its report, then remove it" for path in rejected]

@@ -14,7 +14,7 @@ import msgspec
 from ..fail.errors import OutputError, RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import sync, write_durably
-from .record_files import MOST_BYTES, NAMES, STATE
+from .record_files import MOST_BYTES, NAMES, STATE, is_from_code
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
@@ -32,10 +32,12 @@ def where_it_lies(folder: Path) -> Path:
     return folder if folder.is_dir() else partial_of(folder)
 
 
-def not_ended(name: str) -> RecordError:
-    """Return what to say of an open run, whose name is `runs/KIND/NAME` in a project."""
-    run = name.removesuffix(".partial").removeprefix("runs/")
-    how = f"`tachograph resume {run}`" if name.startswith("runs/") else "`tachograph.resume`"
+def not_ended(name: str, partial: Path) -> RecordError:
+    """Return what to say of the open run in a folder, whose name is `runs/KIND/NAME` in a project."""
+    run, how = name.removesuffix(".partial"), "`tachograph.resume` in Python"
+    if run.startswith("runs/") and not is_from_code(partial):
+        run = run.removeprefix("runs/")
+        how = f"`tachograph resume {run}`"
     return RecordError("the run has not ended", file=run, remedy=f"{how} goes on with it")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..fail.errors import InputError, RecordError, TaskError, did_you_mean
-from .folder import not_ended, where_it_lies
-from .record_files import lines_in
+from .folder import not_ended, partial_of, where_it_lies
+from .record_files import is_from_code
 from .run_source import RunSource
 from .tasks import Task, load_task
 
@@ -111,8 +111,7 @@ class Project:
         """Return whether a recorded run has no task, since an agent in code made it."""
         if (self.root / "tasks" / f"{name}.yaml").is_file():
             return False
-        events = lines_in(where_it_lies(self.folder(name)))
-        return [getattr(event, "task", None) for event in events[:1]] == [""]
+        return is_from_code(where_it_lies(self.folder(name)))
 
     def problems(self) -> list[str]:
         """Return how tasks, runs and `runs/LIST` disagree, one line each."""
@@ -122,7 +121,7 @@ class Project:
         is_open = [name for name in self.open_names() if name not in runs]
         remedy = "record the runs anew and commit the list"
         return (
-            [str(not_ended(f"runs/{name}")) for name in is_open]
+            [str(not_ended(f"runs/{name}", partial_of(self.folder(name)))) for name in is_open]
             + [f"tasks/{name}.yaml: has no run; record it" for name in tasks if name not in runs + is_open]
             + [
                 f"runs/{name}: has no task; restore it, or remove the run"

@@ -69,7 +69,7 @@ def _driven(source: RunSource, folder: Path, run: Coroutine[Any, Any, RunMade]) 
         return source.drive(run)
     except KeyboardInterrupt as error:  # an event loop raises another one than it met
         if partial_of(folder).exists() and not getattr(error, "__notes__", ()):
-            error.add_note(str(not_ended(_called(source, folder))))
+            error.add_note(str(not_ended(_called(source, folder), partial_of(folder))))
         raise
 
 
@@ -95,7 +95,7 @@ async def record_async(
         if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
         elif not isinstance(error, TachographError):
-            error.add_note(str(not_ended(_called(source, folder))))
+            error.add_note(str(not_ended(_called(source, folder), partial_of(folder))))
         raise
 
 

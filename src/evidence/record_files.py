@@ -75,6 +75,12 @@ def head_in(folder: Path) -> RunStarted:
     return head
 
 
+def is_from_code(folder: Path) -> bool:
+    """Return whether the log in a folder names no task, since an agent in code made it."""
+    head = next(iter(lines_in(folder)), None)
+    return isinstance(head, RunStarted) and not head.task
+
+
 def recorded_lines(folder: Path) -> list[Event] | None:
     """Return the lines of a recorded run, None where none lies there that can be read."""
     try:
