@@ -207,6 +207,28 @@ def test_an_external_effect_that_was_never_made_is_not_made_up(
     assert exit_code("run", "s/sent_once", "--again") == 0
 
 
+def test_an_external_effect_that_failed_is_neither_taken_nor_made_again_unasked(
+    project: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    mail, task = project / "tools/mail.py", project / "tasks/s/sent_once.yaml"
+    right = mail.read_text()
+    mail.write_text(right.replace("    return", "    raise ValueError\n    return"))
+    assert exit_code("run") == 1
+    mail.write_text(right)
+    shutil.rmtree("runs")
+    capsys.readouterr()
+    assert exit_code("run", "s/sent_once", "s/call") == 1
+    assert "run s/sent_once --again" in capsys.readouterr().err and Path("runs/s/call").is_dir()
+    assert exit_code("run", "s/sent_once", "--again") == 0 and "taken" not in caplog.text
+    assert exit_code("run", "s/sent_once") == 0 and "s/sent_once --again" in caplog.text
+    fault = '"faults": [{"target": "tool", "step": 1, "raises": "ValueError"}]'
+    failing = task.read_text().replace('"faults": []', fault)
+    failing = failing.replace('"final_answer"', '"failure_mode_terminal"')
+    task.write_text(failing.replace('"modes": []', '"modes": ["catalogued_unhandled"]'))
+    for _ in range(2):  # what only the task makes of it has not acted
+        assert exit_code("run", "s/sent_once") == 0
+
+
 def test_a_damaged_record_is_not_accepted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code("run")
     report = project / "runs/s/call/run_report.md"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..fail.errors import ExpectationError, InputError, RecordError, TachographError
+from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
 from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, count, names_of, project_at, say, version_option
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def run(
             earlier = earlier_lines(task, folder) if is_external and not again else None
             try:
                 made = record(task, folder, earlier=earlier)
-            except ExpectationError as error:  # the other tasks are run all the same
+            except (ExpectationError, NotRecorded) as error:  # the other tasks are run all the same
                 failed = True
                 for line in error.lines():
                     say(f"tachograph: {task.folder}: {line}", err=True)

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from ..fail.errors import ExpectationError, InputError, NotRecorded, OutputError, RecordError, TachographError
+from ..fail.errors import (
+    ExpectationError,
+    InputError,
+    NotRecorded,
+    OutputError,
+    RecordError,
+    TachographError,
+    warn,
+)
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.addresses import step_of
@@ -126,9 +134,15 @@ async def resume_async(
 
 
 def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
-    """Return the lines of the record, or else of one that was to be replaced or was kept aside: all that happened."""
+    """Return the lines of the record, or else of one that was to be replaced or was kept aside: all that happened.
+
+    Calls that failed have no outcome in them, so that they are neither repeated nor taken as they were.
+    """
+    from .sources import without_failures  # few runs come here
+
     places = (folder, old_of(folder), source.rejected)
-    return next((lines for place in places if (lines := recorded_lines(place))), None)
+    lines = next((lines for place in places if (lines := recorded_lines(place))), None)
+    return None if lines is None else without_failures(lines)
 
 
 async def _go_on(
@@ -173,15 +187,19 @@ async def _go_on(
 
                 words = probed(open_doubts, [line.event for line in file.past], spec, workspace)
             world = source.world(workspace)
+            task, taken = "/".join(folder.parts[-2:]), set[str]()
             if earlier is not None:
                 from .sources import earlier_effects  # nor here
 
-                world.earlier = earlier_effects(earlier)
+                world.earlier = earlier_effects(earlier, task, taken)
             try:
                 words |= settled
                 made = await make_run(spec, head, world, file.past, file=file, settled=words, listen=listen)
             finally:
                 await world.close()
+        if taken:
+            how = "external effects taken from the earlier record: %d; `tachograph run %s --again` makes them"
+            warn(how, len(taken), task)
         file.sync()
         if not file.is_in_place():
             raise OSError("the folder of the run was moved away while the run went on")

@@ -23,11 +23,25 @@ from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import placeholders
 
 
-def earlier_effects(record: Sequence[Event]) -> Callable[[str, Call], ToolReturned | Failed]:
+def without_failures(record: Sequence[Event]) -> list[Event]:
+    """Return the lines of a record but for the failures of calls that came to no result.
+
+    What failed may have been mended since, or may have acted all the same, so that somebody has to decide.
+    """
+    attempts = (call.attempts for step in all_steps(steps_of(record)) for call in step.calls)
+    last = {its[-1].at for its in attempts if its}
+    return [event for event in record if not (isinstance(event, Failed) and event.at in last)]
+
+
+def earlier_effects(
+    record: Sequence[Event], task: str, taken: set[str]
+) -> Callable[[str, Call], ToolReturned | Failed]:
     """Return what answers for external effects, which are not repeated when a run is recorded anew.
 
     Args:
         record: The lines of the earlier run.
+        task: The name of the task.
+        taken: Is given the address of each call for which the record answers.
 
     Raises:
         NotRecorded: By what is returned: the earlier run holds no outcome of this call at this address.
@@ -42,7 +56,8 @@ def earlier_effects(record: Sequence[Event]) -> Callable[[str, Call], ToolReturn
     def answer(at: str, call: Call) -> ToolReturned | Failed:
         earlier, outcome = held.get(at, (None, None))
         if earlier != call or not isinstance(outcome, ToolReturned | Failed):
-            raise NotRecorded(at)
+            raise NotRecorded(at, task)
+        taken.add(at.rpartition(".")[0])
         return outcome
 
     return answer

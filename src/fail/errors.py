@@ -129,20 +129,22 @@ class InvalidModelOutput(ModelError):
 
 
 class NotRecorded(TachographError):
-    """A replay came to an effect for which its log has no outcome.
+    """A log has no outcome of an effect that it is to answer for.
 
     Attributes:
         at: The address of the effect.
+        task: The name of the task that is recorded anew; "" where a log is only read.
     """
 
-    def __init__(self, at: str) -> None:
-        self.at = at
-        super().__init__(f"the log holds no outcome of {at}")
+    def __init__(self, at: str, task: str = "") -> None:
+        self.at, self.task = at, task
+        super().__init__(f"the log holds no result of {at}")
 
     def lines(self) -> list[str]:
         """Return what is missing, and how to have it."""
-        how = "external effects come from a record; `tachograph run TASK --again` makes them"
-        return [str(self), how]
+        again = f"`tachograph run {self.task} --again` makes all external effects of the task"
+        how = f"one that is not there, or that failed, may have happened all the same; find out, and {again}"
+        return [str(self), how] if self.task else [str(self)]
 
 
 class ExpectationError(TachographError):

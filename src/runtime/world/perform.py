@@ -159,14 +159,15 @@ class Performer:
     async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
         """Make one attempt of a tool call."""
         at, tool = pending.at, effect.tool
-        if self.earlier is not None and tool.acts_beside_io:
+        fault = self.fault(at) or NO_FAULT
+        is_called = fault.in_io or (fault.error is None and fault.returns is None)
+        if self.earlier is not None and tool.acts_beside_io and is_called:
             return self.earlier(at, effect.call)
         io = self._workspace.io(tool, effect.decide, effect.key)
         arguments, withheld = given(effect)
         if withheld:
             io.close()
             return Failed(at=at, error="PermissionError", met=withheld)
-        fault = self.fault(at) or NO_FAULT
         pid = os.getpid()
         try:
             if fault.in_io:
