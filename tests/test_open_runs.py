@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tachograph.evidence.record import earlier_lines, record
 from tachograph.evidence.tasks import load_task
+from tachograph.runtime.log.file import LogFile
 from tests.commands import exit_code
 from tests.project import make_project, scenarios
 
@@ -58,12 +60,16 @@ def test_a_side_file_of_another_shape_is_refused_each_time(
 def test_an_open_run_beside_its_record_is_named_by_its_folder(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened(project)
+    partial = opened(project)
     for name, is_open in (("s/sent_once", False), ("runs/s/sent_once.partial", True)):
         capsys.readouterr()
         assert exit_code("show", name) == 0
         assert ("tachograph resume s/sent_once" in capsys.readouterr().out) == is_open
         assert exit_code("verify", name) == (2 if is_open else 0)
+    for is_at_work in (True, False):
+        with closing(LogFile(partial)) if is_at_work else nullcontext():
+            assert exit_code("run", "s/sent_once") == 2
+        assert ("another process" in capsys.readouterr().err) == is_at_work
 
 
 def test_a_run_that_was_kept_aside_answers_in_a_resume_too(project: Path) -> None:

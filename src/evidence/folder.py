@@ -14,6 +14,7 @@ import msgspec
 from ..fail.errors import OutputError, RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import sync, write_durably
+from ..runtime.log.file import lock
 from .record_files import MOST_BYTES, NAMES, STATE, is_from_code
 
 MOUNTS: Final = "mounts"
@@ -59,6 +60,7 @@ def open_folder(folder: Path) -> Path:
     except OSError as error:
         what = f"cannot be made ({system_reason(error)}); name another folder"
         if isinstance(error, FileExistsError) and partial.is_dir():
+            os.close(lock(partial))  # says if another process goes on with it
             what = "a run that has not ended lies here; resume it, or remove the folder to begin anew"
         raise OutputError(f"{partial}: {what}") from None
     return partial

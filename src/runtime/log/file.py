@@ -10,6 +10,20 @@ from ...fail.errors import OutputError, system_reason, warn
 from .lines import Line, read_log
 
 
+def lock(folder: Path) -> int:
+    """Return a descriptor that locks the folder of an open run. Raises OutputError where another process does."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(fd), os.stat(folder)):
+            raise BlockingIOError  # it was moved away between the two calls
+    except OSError as error:
+        os.close(fd)
+        busy = OutputError(f"{folder}: another process is at work on this run; wait for it or stop it")
+        raise busy if isinstance(error, BlockingIOError) else error from None
+    return fd
+
+
 class LogFile:
     """An open log. The folder that holds it is locked while it is open.
 
@@ -29,10 +43,7 @@ class LogFile:
         self._pid = os.getpid()
         self._folder = self._fd = -1
         try:
-            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not self.is_in_place():
-                raise BlockingIOError  # it was moved away between the two calls
+            self._folder = lock(folder)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path, flags, 0o644)
             data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
@@ -43,11 +54,6 @@ class LogFile:
             os.ftruncate(self._fd, end)
             self.sync()
             os.fsync(self._folder)  # a new name is on the disk with its folder
-        except BlockingIOError:
-            self.close()
-            raise OutputError(
-                f"{folder}: another process is at work on this run; wait for it or stop it"
-            ) from None
         except OSError as error:
             self.close()
             raise OutputError(f"{self._path}: cannot be used ({system_reason(error)})") from None
