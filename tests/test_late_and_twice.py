@@ -133,7 +133,7 @@ def test_replace_removes_nothing_but_a_record() -> None:
     with pytest.raises(TachographError):
         record(agent(), "q", out="mine", replace=True)
     assert Path("mine/thesis.txt").exists()
-    with pytest.raises(TachographError, match="another folder"):
+    with pytest.raises(TachographError, match="in its way"):
         record(agent(), "q", out="mine/thesis.txt/run")
 
 
