@@ -362,6 +362,9 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(
         exit_code(*command)
         said = "".join(capsys.readouterr())
         assert "`tachograph.resume`" in said and "tachograph resume" not in said  # which it has no task for
+    os.chdir(project.parent)  # out of the project, until the fixture takes it back
+    assert exit_code("check", "p/runs/code/mine.partial") == 2
+    assert "tachograph.check" in capsys.readouterr().err
 
 
 def test_any_folder_with_a_log_is_read(
@@ -374,6 +377,7 @@ def test_any_folder_with_a_log_is_read(
         monkeypatch.chdir(place)
         assert exit_code("show", path) == exit_code("verify", path) == 0
     assert exit_code("verify", "open.partial") == exit_code("show", "no") == 2
+    assert "no: holds no log" in capsys.readouterr().err
     assert exit_code("show", str(project / "tasks/s/call.yaml")) == 2  # a file that is no log
     capsys.readouterr()
     address = f"http://127.0.0.1:{unused_port()}/v1/traces"

@@ -76,11 +76,22 @@ def as_yaml(data: Any) -> str:
     return dumped
 
 
-def project_at(start: Path) -> Project:
-    """Return the project that a folder lies in. Raises InputError."""
+def project_at(start: Path, runs: tuple[str, ...] = ()) -> Project:
+    """Return the project that a folder lies in. Raises InputError; where there is none, one that fits the runs."""
     from ..evidence.project import Project  # the command starts without what it does not need
+    from ..evidence.record_files import is_from_code
 
-    return Project(start)
+    try:
+        return Project(start)
+    except InputError:
+        for run in filter(is_from_code, map(Path, runs)):
+            raise _of_code(str(run)) from None
+        raise
+
+
+def _of_code(run: str) -> RecordError:
+    remedy = "`tachograph.check` and `tachograph.replay` in Python make it again"
+    return RecordError("was made by an agent in code", file=run, remedy=remedy)
 
 
 def end_as_by_ctrl_c() -> None:
@@ -118,11 +129,9 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
             raise not_ended(f"runs/{name}", partial_of(project.folder(name)))
     from_code = [name for name in names if of_tasks and project.is_from_code(name)]
     for name in from_code:
-        remedy = "`tachograph.check` and `tachograph.replay` in Python make it again"
-        error = RecordError("was made by an agent in code", file=f"runs/{name}", remedy=remedy)
         if runs:
-            raise error
-        say(str(error))
+            raise _of_code(f"runs/{name}")
+        say(str(_of_code(f"runs/{name}")))
     return [name for name in names if name not in from_code]
 
 
@@ -137,7 +146,7 @@ def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[s
         InputError: There is no such run, or it has not ended.
     """
     from ..evidence.folder import not_ended, partial_of, where_it_lies
-    from ..evidence.record_files import STATE
+    from ..evidence.record_files import STATE, head_in
 
     found = []
     for run in runs or names_of(project_at(Path()), ()):
@@ -147,9 +156,11 @@ def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[s
             folder = project.root / name
             is_open = Path(run).suffix == ".partial" and partial_of(folder).is_dir()
             folder = partial_of(folder) if is_open else where_it_lies(folder)
-        except InputError:
+        except InputError as error:
             name, folder = run, where_it_lies(Path(run))
             if not (folder / STATE).is_file():
+                if not isinstance(error, RecordError):  # there is no project
+                    head_in(Path(run))
                 raise
         if folder.suffix == ".partial" and not open_too:
             raise not_ended(name, folder)

@@ -184,7 +184,7 @@ def check(runs: tuple[str, ...], is_all: bool, is_github: bool) -> int:
     from ..evidence.check import in_itself
     from ..evidence.drift import drift, github_commands, not_made
 
-    project = project_at(Path())
+    project = project_at(Path(), runs)
     problems = [] if runs else project.problems()
     names = names_of(project, runs, of_tasks=True)
     found: dict[str, list[Difference]] = {}
@@ -256,7 +256,7 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     from ..runtime.log.journal import Diverged
     from ..runtime.policy.policy import Policy
 
-    project = project_at(Path())
+    project = project_at(Path(), runs)
     other = Policy.load(policy_file) if policy_file is not None else None
     flips = 0
     for name in names_of(project, runs, of_tasks=True):
@@ -355,7 +355,7 @@ def explain(runs: tuple[str, ...]) -> None:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
     from ..review.explain import explain as explain_run
 
-    project = project_at(Path())
+    project = project_at(Path(), runs)
     for name in names_of(project, runs, of_tasks=True):
         say(name)
         for line in explain_run(project.source_of(name), project.folder(name), f"runs/{name}"):
