@@ -183,8 +183,11 @@ def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.Cap
     before = (project / "runs/s/call/state.jsonl").read_bytes()
     path = project / "tasks/s/call.yaml"
     path.write_text(path.read_text().replace('"final_answer"', '"loop_budget"'))
-    assert exit_code("run", "tasks/s/call.yaml") == 1
-    assert ".tachograph/rejected/s-call" in capsys.readouterr().err
+    os.chdir(project / "tasks")  # which the fixture takes back
+    assert exit_code("run", "s/call") == 1
+    told = capsys.readouterr().err.partition("tachograph show ")[2].partition("`")[0]
+    assert exit_code("show", told) == 0 and exit_code("doctor") == 0
+    assert f"{told}; read" in capsys.readouterr().out
     assert (project / "runs/s/call/state.jsonl").read_bytes() == before
     assert (project / ".tachograph/rejected/s-call/run_report.md").is_file()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +107,6 @@ def _runs(project: Project) -> Iterator[Finding]:
     waiting = [str(not_ended(f"runs/{name}", partial_of(project.folder(name)))) for name in names]
     yield from _all("open runs", "none", waiting, "warn")
     rejected = sorted((project.root / ".tachograph" / "rejected").glob("*/run_report.md"))
-    kept = [f"{path.parent.relative_to(project.root)}; read its report, then remove it" for path in rejected]
+    kept = [f"{os.path.relpath(path.parent)}; read its report, then remove it" for path in rejected]
     yield from _all("rejected runs", "none", kept, "warn")
     yield from _all("list of runs", "agrees with tasks and runs", project.problems(), "warn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -226,7 +227,7 @@ def _finish(
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(kept, ignore_errors=True)
         put_in_place(partial, kept)
-        raise ExpectationError(missed, "/".join(kept.parts[-3:]))
+        raise ExpectationError(missed, os.path.relpath(kept))
     if _is_same(files, folder):
         discard(partial, folder)  # recording again leaves every byte as it is, `made` included
         return
