@@ -78,6 +78,10 @@ def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: pytest.Capture
     assert exit_code("check") != 0
     found = capsys.readouterr().out
     assert all(name in found for name in ("runs/s/other: has no task", "lacks s/other", "names s/call"))
+    (project / "runs/LIST").unlink()
+    os.mkfifo(project / "runs/LIST")  # whoever opens it waits for ever
+    assert exit_code("check") != 0 and exit_code("doctor") == exit_code("run", "s/sent_once") == 0
+    assert (project / "runs/LIST").read_text() == "s/other\ns/sent_once\n"
 
 
 BAD = [

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..fail.errors import InputError, RecordError, TaskError, did_you_mean
+from ..runtime.formats.documents import read_plain
+from ..runtime.formats.durable_write import write_durably
 from .folder import not_ended, partial_of, where_it_lies
-from .record_files import is_from_code
+from .record_files import MOST_BYTES, is_from_code
 from .run_source import RunSource
 from .tasks import Task, load_task
 
@@ -138,7 +140,7 @@ class Project:
 
     def _listed(self) -> list[str]:
         try:
-            return (self.root / "runs" / LIST).read_text(encoding="utf-8", errors="replace").split()
+            return read_plain(self.root / "runs" / LIST, MOST_BYTES).decode(errors="replace").split()
         except OSError:
             return []
 
@@ -146,7 +148,7 @@ class Project:
         """Write the names of all runs, so that a task and its run cannot go together unnoticed."""
         text = "".join(f"{name}\n" for name in self.run_names())
         (self.root / "runs").mkdir(exist_ok=True)
-        (self.root / "runs" / LIST).write_text(text, encoding="utf-8")
+        write_durably(self.root / "runs" / LIST, text.encode())
 
 
 def _in_kinds(folder: Path) -> list[tuple[str, Path]]:
