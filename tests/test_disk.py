@@ -160,6 +160,24 @@ def test_nothing_is_written_behind_a_part_of_an_input(
     assert (tmp_path / "inputs.jsonl").read_bytes().count(b"\n") == len(InputLog(tmp_path).inputs) == 1
 
 
+def test_a_line_that_the_disk_takes_in_part_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, write, given = LogFile(tmp_path), os.write, list[bytes]()
+
+    def full(fd: int, data: bytes) -> int:
+        given.append(data)
+        if len(given) == 2:
+            raise OSError(errno.EFBIG, "a word of the system")
+        return write(fd, data[:3])
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="a word of the system"):
+        patch.setattr(os, "write", full)
+        log.write(b"a line\n")
+    assert given == [b"a line\n", b"ine\n"]
+    log.close()
+
+
 def test_a_torn_line_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     task, folder = made(tmp_path, "call")
     record(task, folder)

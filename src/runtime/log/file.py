@@ -71,7 +71,9 @@ class LogFile:
             os._exit(70)  # a tool forked and returned in the child, which must not go on as the run
         if os.fstat(self._fd).st_nlink != 1:
             raise OSError("the log was removed or linked while the run went on")
-        if os.write(self._fd, line) != len(line):
+        written = os.write(self._fd, line)
+        # where the disk takes a part, it is asked for the rest to hear why
+        if written != len(line) and os.write(self._fd, line[written:]) != len(line) - written:
             raise OSError("a line was written in part")
 
     def sync(self) -> None:
