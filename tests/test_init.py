@@ -98,8 +98,9 @@ def test_nothing_is_left_of_a_project_that_failed(
         folder.mkdir()
 
     def fail(*given: Any) -> None:
+        error.add_note("resume goes on with it")
         raise error
 
     monkeypatch.setattr(module, "record", fail)
     assert exit_code("init", str(folder)) in (1, 130)
-    assert tree(tmp_path) == (set() if is_new else {"new"})
+    assert tree(tmp_path) == (set() if is_new else {"new"}) and not getattr(error, "__notes__", ())

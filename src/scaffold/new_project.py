@@ -47,7 +47,8 @@ def new_project(folder: Path) -> list[str]:
         for name in names:
             record(project.task_of(name), project.folder(name))
         project.write_list()
-    except BaseException:
+    except BaseException as error:
+        vars(error).pop("__notes__", None)  # of a run to go on with, which is removed with the rest
         for path in folder.iterdir() if folder.is_dir() else ():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if is_new and folder.is_dir():
