@@ -409,6 +409,10 @@ def test_a_closed_standard_output_is_no_error() -> None:
     words = ["sh", "-c", '"$0" -m tachograph --help >&-', sys.executable]
     done = subprocess.run(words, cwd=Path(__file__).parents[1], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+    unread, out = os.pipe()
+    os.close(unread)
+    broken = subprocess.run([sys.executable, "-m", "tachograph", "-h"], cwd=ROOT, stdout=out, check=False)
+    assert broken.returncode == 141  # as shells have it of what SIGPIPE ends
 
 
 def test_output_that_is_lost_is_no_success() -> None:

@@ -1,7 +1,8 @@
 """The command `tachograph`.
 
 Exit codes: 0 done, or as the task expects; 1 any other ending, drift or damage; 2 bad input, one line with file, line
-and remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 ended by a signal.
+and remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 ended by a signal; 141 nobody reads
+the output any more.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
         notes = getattr(error.__cause__ or error, "__notes__", ())
         say("; ".join(["tachograph: stopped", *notes]), err=True)
         code = INTERRUPTED
+    except SystemExit:
+        code = 141  # click ends so where nobody reads the output any more
     sys.exit(code if isinstance(code, int) else OK)
 
 
