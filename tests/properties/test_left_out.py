@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,11 @@ def test_resources_are_those_that_the_tool_has(
     assert (raised.value.file, raised.value.line) == ("p.yaml", 5 if effect == "network" else 4 + len(lines))
 
 
+ORDER = {"$ref": "#/$defs/Order"}
+MAYBE = {"anyOf": [{"type": "null"}, ORDER], "default": None}
+DEFINED = {"Order": closed(name={"type": "string"}, amount={"type": "integer"})}
+
+
 @pytest.mark.parametrize("section", ["arguments", "ask_if"])
 @pytest.mark.parametrize(
     ("schema", "place", "is_there"),
@@ -206,15 +212,18 @@ def test_resources_are_those_that_the_tool_has(
         ({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}}, "/a/*", True),
         ({**closed(), "patternProperties": {"^x": {"type": "string"}}}, "/a/xy", True), (closed(), "/a/xy", False),
         ({"type": "string"}, "/a/b", False), ({"type": "array"}, "/a/b", False), ({"type": "object"}, "/a/*", False),
+        (ORDER, "/a/name", True), (ORDER, "/a/nmae", False), (ORDER, "/a/amount", False),
+        (MAYBE, "/a/name", True), (MAYBE, "/a/nmae", False), (MAYBE, "/a/amount", False),
+        ({"anyOf": [ORDER, {}]}, "/a/nmae", True), ({**MAYBE, "type": "object"}, "/a/nmae", True),
     ],
 )  # fmt: skip
 def test_conditions_are_on_what_may_stand_there(
     schema: dict[str, Any], place: str, is_there: bool, section: str
 ) -> None:
-    tool = {"name": "t", "input_schema": closed(a=schema)}
+    tool = {"name": "t", "input_schema": {**closed(a=schema), "$defs": DEFINED}}
     policy = {**roomy(["t"]), "tools": {"t": {section: {place: {"maxLength": 3}}}}}
     if is_there:
         assert decide(policy, [tool], [{"name": "t", "arguments": {}}])
         return
-    with pytest.raises(PolicyError, match=place.replace("*", r"\*")):
+    with pytest.raises(PolicyError, match=re.escape(place[3:])):
         decide(policy, [tool], [])

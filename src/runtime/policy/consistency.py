@@ -8,7 +8,7 @@ from typing import Any
 from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
 from ..log.values import ModelName
-from ..schema.places import parts_of
+from ..schema.places import parts_of, target_of
 from ..tools.contract import Tool
 from .policy import Policy
 from .prices import key_of
@@ -21,7 +21,7 @@ _TYPES = {
     "null": ("in",),
 }
 # beside these a schema does not say by itself what stands below it
-_UNTOLD = ("$ref", "anyOf", "oneOf", "allOf", "patternProperties", "prefixItems")
+_UNTOLD = ("allOf", "patternProperties", "prefixItems")
 
 
 def check_names(policy: Policy, known: Collection[str]) -> None:
@@ -135,19 +135,27 @@ def _takes_text(part: dict[str, Any], rest: tuple[str, ...]) -> bool:
     return not any(word in part for word in ("$ref", "anyOf", "oneOf", "allOf"))
 
 
-def _types_at(schema: Any, path: list[str]) -> tuple[str, ...] | None:
+def _types_at(schema: Any, path: list[str], root: Any = None) -> tuple[str, ...] | None:
     """Return the types that a schema declares at a path: none where it does not say, None where there is no place."""
-    for key in path:
-        if not isinstance(schema, dict) or any(word in schema for word in _UNTOLD):
-            return ()
-        types = _declared(schema)
-        if types and ("array" if key == "*" else "object") not in types:
-            return None
-        below = schema.get("items") if key == "*" else schema.get("properties", {}).get(key)
-        if below is None:
-            return None if key != "*" and schema.get("additionalProperties") is False else ()
-        schema = below
-    return _declared(schema) if isinstance(schema, dict) else ()
+    root = schema if root is None else root
+    while isinstance(schema, dict) and "$ref" in schema:  # no tool has one that refers to itself
+        schema = target_of(root, schema["$ref"])
+    if not isinstance(schema, dict) or (path and any(word in schema for word in _UNTOLD)):
+        return ()
+    types = _declared(schema)
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if choices and not types:
+        found = [it for choice in choices if (it := _types_at(choice, path, root)) is not None]
+        return (() if () in found else tuple(dict.fromkeys(sum(found, ())))) if found else None
+    if not path:
+        return types
+    key, *rest = path
+    if types and ("array" if key == "*" else "object") not in types:
+        return None
+    below = schema.get("items") if key == "*" else schema.get("properties", {}).get(key)
+    if below is None:
+        return None if key != "*" and schema.get("additionalProperties") is False else ()
+    return _types_at(below, rest, root)
 
 
 def _declared(schema: dict[str, Any]) -> tuple[str, ...]:
