@@ -19,7 +19,7 @@ from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import InputError, OutputError, RecordError
+from tachograph.fail.errors import InputError, OutputError, PolicyError, RecordError
 from tachograph.runtime.log.events import Made, ModelReplied, RunEnded
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
@@ -383,6 +383,22 @@ def test_a_window_that_is_none_is_refused(window: Any) -> None:
         Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), window=window)
     with pytest.raises(InputError, match="approve"):
         Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), approve="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "rules", [{"approval": {"required_for": ["ehco"], "timeout_s": 5}}, {"tools": {"ehco": {}}}]
+)
+def test_a_misspelt_tool_of_a_policy_is_refused(rules: Any, project: Path) -> None:
+    def agent(registry: Any) -> Agent:
+        return Agent(model, ["echo"], Policy.from_dict({**POLICY, **rules, **registry}), root=project)
+
+    def model(asked: LLMInput) -> LLMOutput:
+        return LLMOutput(final_answer="a")
+
+    with pytest.raises(PolicyError, match="'echo'"):
+        agent({})
+    for word in ("allowed", "denied"):  # a policy may also be of other agents, which have that tool
+        assert agent({"tool_registry": {word: ["ehco"]}}).tools
 
 
 def test_a_result_tells_tokens_and_denials_of_all_agents(project: Path) -> None:

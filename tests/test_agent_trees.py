@@ -75,7 +75,10 @@ CONDITIONS = [{}, {"arguments": {"/text": {"maxLength": 2}}}, {"limits": {"calls
 def random_policy(draw: random.Random) -> Policy:
     refused = draw.choice(["", "say", "note", "leaf", "think", "send"])
     return policy(
-        tool_registry={"allowed": [name for name in NAMES if name != refused]},
+        tool_registry={
+            "allowed": [it for it in NAMES if it != refused],
+            "denied": [refused][: bool(refused)],
+        },
         sandbox={"mounts": {"book": "write", "box": draw.choice(["read", "write"])}},
         tools={"say": draw.choice(CONDITIONS[:3]), "note": draw.choice(CONDITIONS)},
         loop_budget={"max_tool_calls": draw.choice([99, 9, 6])},

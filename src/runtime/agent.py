@@ -23,7 +23,7 @@ from .mcp.server import McpServer
 from .models.fallback import Fallback, choice_of, is_model, models_of
 from .models.langchain_messages import ChatModel
 from .models.types import Model, Piece, clean_text, read_history
-from .policy.consistency import check_mounts, check_prices, check_redaction
+from .policy.consistency import check_mounts, check_names, check_prices, check_redaction
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
@@ -66,7 +66,7 @@ class Agent:
 
     Raises:
         InputError: The model cannot be had, or the output type has no JSON Schema.
-        PolicyError: A mount is not declared by the policy.
+        PolicyError: A mount is not declared by the policy, or it speaks of a tool that there is not.
         ToolError: There is no tool of a name, or it breaks the contract.
     """
 
@@ -125,6 +125,8 @@ class Agent:
         for its in self._own:
             check_prices(its, (choice_of(model).name for it in (self, *self._below) for model in it.models))
             check_redaction(policy, its)
+            # a policy may serve several agents, but a name that it neither allows nor denies is of a tool of this one
+            check_names(its, [*(tool.name for tool in self.all_tools), *its.names.allowed, *its.names.denied])
         # these refuse here, and not at the first run, what cannot decide a call
         self._gates = gates_of(policy, plan, self.tools)
 
