@@ -63,6 +63,10 @@ def test_what_is_no_function_is_no_tool() -> None:
         tool("pure")  # type: ignore[call-overload]
 
 
+def test_a_list_of_exceptions_is_one_too() -> None:
+    assert tool(whole, description="D.", transient=[OSError]).transient == (OSError,)
+
+
 def test_local_classes_and_methods() -> None:
     @dataclass
     class Local:
@@ -143,8 +147,9 @@ BAD = {
         (twice, {}, "'a' 'b' 'c'"),
         (defaults, {}, "'a' 'b' INPUT_SCHEMA 'd'"),
         (untyped, BAD, "'a' 'b' docstring '9x' EFFECT TIMEOUT_S TRANSIENT probe"),
+        (whole, {"transient": OSError}, "TRANSIENT"), (whole, {"transient": [OSError, 5]}, "TRANSIENT"),
     ],
-)
+)  # fmt: skip
 def test_all_that_is_wrong_is_told_at_once(function: Any, options: Any, told: str) -> None:
     with pytest.raises(ToolError) as refused:
         tool(function, **{"description": "Do it.", "effect": "pure", **options})

@@ -101,7 +101,7 @@ class Tool:
         run: Run,
         *,
         idempotent: bool = False,
-        transient: tuple[type[Exception], ...] = (),
+        transient: Sequence[type[Exception]] = (),
         timeout_s: float | None = None,
         probe: Run | None = None,
         digest: str = "",
@@ -123,8 +123,8 @@ class Tool:
             wrong.append("run and probe must be functions; give a function run(args, io)")
         if timeout_s is not None and (type(timeout_s) not in (int, float) or not 0 < timeout_s <= 86_400):
             wrong.append("TIMEOUT_S must be more than 0 and at most 86400; give seconds, such as 20")
-        if not all(map(_is_builtin_exception, transient)):
-            wrong.append("TRANSIENT may hold builtin exception types only; fix TRANSIENT")
+        if not isinstance(transient, list | tuple) or not all(map(_is_builtin_exception, transient)):
+            wrong.append("TRANSIENT must be a tuple of builtin exception types; fix TRANSIENT")
         schemas = [
             _schema(which, given, wrong)
             for which, given in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema))
@@ -137,7 +137,7 @@ class Tool:
         if wrong:
             raise refusal(wrong, self.file)
         self.name, self.description, self.run, self.probe = name, description, run, probe
-        self.transient, self.timeout_s = transient, timeout_s
+        self.transient, self.timeout_s = tuple(transient), timeout_s
         self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
         self._set_effect(effect, idempotent)
         self.agent, self.hands_over, self.stays = agent, hands_over, stays

@@ -61,7 +61,7 @@ class ToolOptions(TypedDict, total=False):
     name: str
     description: str
     idempotent: bool
-    transient: tuple[type[Exception], ...]
+    transient: Sequence[type[Exception]]
     timeout_s: float | None
     probe: Run | None
     agents: Sequence[Tool]
