@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, WindowLimits
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, WindowLimits
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
@@ -377,12 +377,16 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     assert "why" not in repr(made.events)
 
 
-@pytest.mark.parametrize("window", [{"max_bytes": 5000}, WindowLimits(400), 7])
-def test_a_window_that_is_none_is_refused(window: Any) -> None:
-    with pytest.raises(InputError):
-        Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), window=window)
-    with pytest.raises(InputError, match="approve"):
-        Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), approve="yes")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("what", "given"),
+    [
+        ("window", {"max_bytes": 5000}), ("window", WindowLimits(400)), ("window", 7), ("approve", "yes"),
+        ("instructions", 5), ("output_retries", -1), ("root", "/nowhere"), ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_what_no_agent_can_be_made_of_is_refused(what: str, given: Any) -> None:
+    with pytest.raises(InputError, match=what):
+        Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), **{what: given})
 
 
 @pytest.mark.parametrize(
@@ -395,6 +399,8 @@ def test_a_misspelt_tool_of_a_policy_is_refused(rules: Any, project: Path) -> No
     def model(asked: LLMInput) -> LLMOutput:
         return LLMOutput(final_answer="a")
 
+    with pytest.raises(PolicyError, match="mapping"):
+        Policy.from_dict(None)  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="'echo'"):
         agent({})
     for word in ("allowed", "denied"):  # a policy may also be of other agents, which have that tool

@@ -61,6 +61,10 @@ def test_bare_is_external_and_the_docstring_is_what_the_model_reads() -> None:
 def test_what_is_no_function_is_no_tool() -> None:
     with pytest.raises(ToolError, match="effect="):
         tool("pure")  # type: ignore[call-overload]
+    with pytest.raises(ToolError, match="Loose is no function"):
+        tool(Loose)
+    with pytest.raises(ToolError, match="'effect'"):
+        tool(whole, efect="pure")  # type: ignore[call-overload]
 
 
 def test_a_list_of_exceptions_is_one_too() -> None:
@@ -124,6 +128,14 @@ class Unresolved:
     there: Nowhere  # noqa: F821
 
 
+def generator(a: int):
+    yield a
+
+
+async def several(a: int):
+    yield a
+
+
 BAD = {
     "name": "9x",
     "effect": "some",
@@ -148,6 +160,7 @@ BAD = {
         (defaults, {}, "'a' 'b' INPUT_SCHEMA 'd'"),
         (untyped, BAD, "'a' 'b' docstring '9x' EFFECT TIMEOUT_S TRANSIENT probe"),
         (whole, {"transient": OSError}, "TRANSIENT"), (whole, {"transient": [OSError, 5]}, "TRANSIENT"),
+        (generator, {}, "yields"), (several, {}, "yields"),
     ],
 )  # fmt: skip
 def test_all_that_is_wrong_is_told_at_once(function: Any, options: Any, told: str) -> None:

@@ -138,7 +138,7 @@ class Policy:
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
         """Make a policy from plain data. Raises PolicyError."""
         try:
-            plain = as_json(dict(data))
+            plain = as_json(dict(data) if isinstance(data, Mapping) else data)
         except ValueError as error:
             raise PolicyError(str(error), file=_IN_CODE, remedy="use plain data") from None
         return cls(TypedDocument(_IN_CODE, Document(plain, {}), PolicyFile, PolicyError))

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Meta
 
-from ...fail.errors import ToolError
+from ...fail.errors import ToolError, did_you_mean
 from ..schema.python_types import object_schema, read_as, result_schema, written
 from .contract import Run, Tool
 
@@ -89,11 +89,15 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 
 def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, Any]) -> Tool:
-    if not hasattr(function, "__name__"):
-        what = f"{type(function).__name__} is no function"
+    if isinstance(function, type) or not hasattr(function, "__name__"):
+        what = f"{getattr(function, '__name__', type(function).__name__)} is no function"
         raise ToolError(
             what, remedy='write @tool(effect="pure") above a function, with another effect if need be'
         )
+    known = [*ToolOptions.__annotations__]
+    for odd in sorted(options.keys() - {*known}):
+        remedy = did_you_mean(odd, known, f"the options are {', '.join(known)}")
+        raise ToolError(f"there is no option {odd!r}", file=f"tool {function.__name__!r}", remedy=remedy)
     given: dict[str, Any] = {"effect": "external", "name": function.__name__, **options}
     given.setdefault("description", inspect.getdoc(function) or "")
     problems: list[str] = []
@@ -114,6 +118,8 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
         working = [it for it in inner if isinstance(it, Tool) and it.agent is not None]
         if len({it.name for it in working if "task" in it.input_schema["properties"]}) < len(inner):
             raise ToolError("`agents` holds what starts no agent, or a name twice", remedy="use as_tool")
+    elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        problems.append("it yields, and has no `agents` that it could start: let it return its result")
     types, given["input_schema"] = _input_schema(function, offered, problems)
     given["output_schema"], is_wrapped = result_schema(returned, "serialization", problems)
     try:
