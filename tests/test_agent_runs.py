@@ -375,6 +375,10 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     assert f"tools/echo.py:{line}: ValueError: why\\u{{1b}}[2J\n" in caplog.text
     assert made.ending == "failure_mode_terminal"
     assert "why" not in repr(made.events)
+    wrong = source.replace("raise ValueError('why\\x1b[2J')", "return {'text': 5}")
+    (tmp_path / "tools/echo.py").write_text(wrong)
+    Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
+    assert "tools/echo.py: the result" in caplog.text
 
 
 @pytest.mark.parametrize(

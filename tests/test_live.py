@@ -317,15 +317,18 @@ def test_many_runs_at_once() -> None:
         replayed(made, result.events)
 
 
-@pytest.mark.parametrize("said", [TransientModelError("nobody answers"), "the answer"])
-def test_why_a_model_fails_is_told(said: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [(TransientModelError("nobody answers"),) * 2, ("a", "no LLMOutput"), (LLMOutput(), "neither")],
+)
+def test_why_a_model_fails_is_told(said: Any, word: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def model(asked: LLMInput) -> Any:
-        if isinstance(said, str):
-            return said
-        raise said
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     assert agent(model, retry=None).run("?").ending == "failure_mode_terminal"
-    assert ("LLMOutput" if isinstance(said, str) else "nobody answers") in caplog.text
+    assert str(word) in caplog.text
 
 
 PASSED = [0.0]

@@ -31,7 +31,8 @@ from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.events import Failed, HookAnswered, ModelReplied, Outcome, ToolReturned, Waited
 from ..log.values import Call, Fact, Withheld
-from ..models.types import LLMOutput, Piece, StreamingModel, clean_text, read_reply
+from ..models.scripted import Script
+from ..models.types import Piece, StreamingModel, clean_text, read_reply
 from ..redaction.redactor import Redactor, placeholders
 from ..tools.contract import Tool
 
@@ -130,9 +131,9 @@ class Performer:
                 output = await self.call(pending.at, model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error, effect, is_told=self.fault(pending.at) is None)
-        if not isinstance(output, LLMOutput):
-            warn("the model failed: it returned %s and no LLMOutput", type(output).__name__)
         reply = read_reply(output, pending.at, request.step_index, request.messages.size)
+        if reply.problem and not isinstance(model, Script):
+            warn("the model failed: it returned %s (%s)", type(output).__name__, reply.problem)
         return structs.replace(reply, fallback=effect.fallback) if effect.fallback else reply
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
@@ -189,7 +190,11 @@ class Performer:
             return Failed(at=at, error="PermissionError", met=io.met)
         if io.undeclared:
             return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
-        return _judged(at, effect, result, io)
+        judged = _judged(at, effect, result, io)
+        if isinstance(judged, Failed) and fault.returns is None:
+            wrong = effect.redactor.text(clean_text(f"{judged.error} {judged.place}"))
+            warn("%s: the result cannot be used: %s", tool.file, wrong)
+        return judged
 
     def _raise_if_not_stored(self, io: ToolIO) -> None:
         if (error := io.storage_error) is not None:
