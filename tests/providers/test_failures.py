@@ -40,6 +40,7 @@ def test_statuses(serve: Any, language: Any, status: int) -> None:
     error = failure(language, service)
     kind = TransientModelError if status in (408, 429, 500, 503, 529) else ModelError
     assert type(error) is kind and error.status == status and str(status) in str(error)
+    assert ("busy" in str(error)) == (kind is TransientModelError)
     assert len(service.requests) == 1  # retries are the loop's
 
 

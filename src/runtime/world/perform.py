@@ -302,12 +302,13 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    if is_told and class_of(error) != "CancelledError":  # the record does not hold what a function raised
-        warn("the model failed: %s", _said(error, effect.redactor))
     status, said = 0, ""
     if isinstance(error, ModelError):
         status = error.status if type(error.status) is int else 0
         said = _short(effect.redactor.text(clean_text(error.service_text or "")))
+    if is_told and class_of(error) != "CancelledError":  # the record does not hold what a function raised
+        words = f"; the service said: {said}" if said else ""
+        warn("the model failed: %s", f"{_said(error, effect.redactor)}{words}")
     return Failed(
         at=at,
         error=class_of(error),

@@ -65,10 +65,14 @@ def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun:
         if isinstance(each, InvalidModelOutput):  # the SDKs wrap what is raised below them
             return InvalidModelOutput(f"{host}: {each}")
     if status >= 300:
-        place = endpoint.key_variable if status in (401, 403) else "the model's name, address and options"
-        return _by_status(
-            error, status, f"{host} answered {status} {type(error).__name__}; check {place}", said
-        )
+        advice = "check the model's name, address and options"
+        if status in (401, 403):
+            advice = f"check {endpoint.key_variable}"
+        elif is_transient(status):
+            is_spent = word in _SPENT_WORDS
+            advice = f"{'its quota is used up' if is_spent else 'it is busy or failing'}: try again later"
+        told = f"{host} answered {status} {type(error).__name__}; {advice}"
+        return _by_status(error, status, told, said)
     if begun and (is_lost or body is not None):
         return ModelError(f"{host} broke off in the middle of a reply", service_text=said)
     if body is not None:
