@@ -56,6 +56,17 @@ def test_what_no_agent_is_made_of(arguments: tuple[Any, ...], options: dict[str,
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "text", [None, "tools: 5", "extends: no.yaml", "tools: {add: {arguments: {/c: {in: [x]}}}}"]
+)
+def test_errors_name_the_file_of_a_policy_as_it_was_given(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    if text is not None:
+        file.write_text(f"schema: policy/v1\n{text}\n")
+    with pytest.raises(InputError, match=f"^{tmp_path}/"):
+        Agent(model, [add], Policy.load(file))
+
+
 RUNS: list[tuple[Any, dict[str, Any]]] = [
     (None, {}),
     (5, {}),

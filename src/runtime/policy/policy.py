@@ -82,6 +82,7 @@ class Policy:
 
     def __init__(self, document: TypedDocument[PolicyFile]) -> None:
         self._document, self._file = document, document.value
+        self._folder = Path()  # that errors put before the names of its files
         said = document.value
         self.file, self.data, self.files = document.name, document.data, document.files
         self.paths = document.paths
@@ -132,7 +133,14 @@ class Policy:
         """
         source = Path(path)
         label = "/".join(source.parts[-2:]) if source.is_absolute() else source.as_posix()
-        return cls(read_document(source, name or label, PolicyFile, PolicyError))
+        folder = source.parent.parent if source.is_absolute() and not name else Path()
+        try:
+            made = cls(read_document(source, name or label, PolicyFile, PolicyError))
+        except InputError as error:
+            error.file = str(folder / str(error.file))
+            raise
+        made._folder = folder
+        return made
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
@@ -150,7 +158,9 @@ class Policy:
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
         """Return an error at the place of a JSON Pointer into the policy."""
-        return self._document.error(pointer, message, remedy)
+        error = self._document.error(pointer, message, remedy)
+        error.file = str(self._folder / str(error.file))
+        return error
 
     def _check_kinds(self, pointer: str, kinds: list[str], *, with_known: bool = False) -> None:
         for number, kind in enumerate(kinds):
