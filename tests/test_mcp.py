@@ -313,6 +313,8 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", *command, "odd") == 2
     assert "\u001b" not in capsys.readouterr().err
     assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", "/nowhere/at/all") == 2
+    assert exit_code("mcp", "inspect", "srv", "--", sys.executable, "-c", "import not_there") == 2
+    assert "not_there'" in capsys.readouterr().err
     assert (
         exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
     )

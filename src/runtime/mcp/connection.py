@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -29,6 +30,9 @@ MOST_TOOLS: Final = 1_000
 _PAGES: Final = 100
 _GRACE_S: Final = 1.0  # for a program to end by itself, and once more after it was told to
 _INHERITED: Final = ("PATH", "HOME", "LANG")
+_MOST_SAID: Final = 300  # bytes of what a program wrote before it ended
+for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what is said here in a line
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class Connection:
@@ -76,6 +80,7 @@ class Session:
 
     Args:
         place: Where the server is.
+        said: Gets the last of what a program writes to its standard error; None where nobody wants to know.
 
     Attributes:
         client: The client.
@@ -89,12 +94,12 @@ class Session:
     client: Client
     offered: dict[str, dict[str, Any]]
 
-    def __init__(self, place: ServerPlace) -> None:
+    def __init__(self, place: ServerPlace, said: bytearray | None = None) -> None:
         try:
             import mcp  # noqa: F401 - said here, and not in a thread
         except ImportError:
             raise InputError("MCP servers need the SDK", remedy='pip install "tachograph[mcp]"') from None
-        self._place = place
+        self._place, self._said = place, said
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._open: Future[None] = Future()
@@ -139,7 +144,7 @@ class Session:
     async def _main(self) -> None:
         from mcp import Client
 
-        async with _transport(self._place) as transport:
+        async with _transport(self._place, self._said) as transport:
             serving = asyncio.ensure_future(self._serve(Client(transport, cache=None)))
             stopping = asyncio.ensure_future(self._stop.wait())
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -160,16 +165,18 @@ class Session:
 
 def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     """Return what a server offers, and end it. Raises InputError."""
+    said = bytearray()
     try:
-        session = Session(place)
+        session = Session(place, said)
     except OSError as error:
         remedy = (
             "check the URL" if place.url else "check the command, written after `--`, by starting it yourself"
         )
         where = place.url or " ".join(place.command)
-        raise InputError(
-            f"no MCP server answers ({system_reason(error)})", file=where, remedy=remedy
-        ) from None
+        what = f"no MCP server answers ({system_reason(error)})"
+        if words := said.decode(errors="replace").split():
+            what += f"; the last that it wrote: {' '.join(words)}"
+        raise InputError(what, file=where, remedy=remedy) from None
     session.close()
     return session.offered
 
@@ -210,10 +217,10 @@ def _text_of(item: Any) -> str:
 
 
 @asynccontextmanager
-async def _transport(place: ServerPlace) -> AsyncIterator[Any]:
+async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterator[Any]:
     """Yield what the SDK takes as a transport."""
     if place.command:
-        yield _stdio(place)
+        yield _stdio(place, said)
         return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -248,7 +255,7 @@ async def _transport(place: ServerPlace) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _stdio(place: ServerPlace) -> AsyncIterator[Any]:
+async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[Any]:
     """Run a program, a message a line; it, and all that it starts, ends with the context."""
     import anyio
     from mcp.shared.message import SessionMessage
@@ -260,7 +267,7 @@ async def _stdio(place: ServerPlace) -> AsyncIterator[Any]:
         *place.command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL if said is None else asyncio.subprocess.PIPE,
         env=env,
         start_new_session=True,
         limit=MOST_BYTES,
@@ -291,15 +298,22 @@ async def _stdio(place: ServerPlace) -> AsyncIterator[Any]:
                 await stdin.drain()
         await told.aclose()
 
-    tasks = [asyncio.ensure_future(read()), asyncio.ensure_future(write())]
+    async def hear() -> None:
+        while (
+            said is not None and process.stderr is not None and (piece := await process.stderr.read(1 << 16))
+        ):
+            said.extend(piece)
+            del said[:-_MOST_SAID]
+
+    tasks = [asyncio.ensure_future(work) for work in (read(), write(), hear())]
     try:
         yield messages, out
     finally:
-        for task in tasks:
+        for task in tasks[:2]:
             task.cancel()
         stdin.close()
         await _end(process)
-        await asyncio.wait(tasks)
+        await asyncio.wait(tasks)  # what the program wrote last is still heard
         for stream in (told, messages, out, written):
             stream.close()
 
