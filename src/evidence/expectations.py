@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from ..runtime.log.events import Answered, Decided, Event, RunEnded, StepEnded
 from ..tracing.spans import spans_of
 from .task_file import Expected
@@ -25,8 +27,8 @@ def missed_expectations(expected: Expected, events: Sequence[Event]) -> list[str
     }
     return [
         f"{name}: expected {wanted}, found {found[name]}"
-        for name in found
-        if (wanted := getattr(expected, name)) is not None and wanted != found[name]
+        for name, wanted in to_builtins(expected).items()
+        if wanted != found[name]
     ]
 
 

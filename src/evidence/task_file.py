@@ -3,16 +3,20 @@
 import builtins
 import calendar
 import re
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from ..fail import errors
+from ..fail.catalog import Ending, FailureMode, Rule
 from ..runtime.log.values import WindowLimits
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 _UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)"
 Place = Annotated[int, Meta(ge=1, le=1_000_000)]
+Tokens = Annotated[int, Meta(ge=0)]
+Verdict: Any = StrEnum("Verdict", ["allow", *(f"deny:{rule}" for rule in Rule)])  # type: ignore[misc]
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -70,13 +74,23 @@ class ScriptedCall(Part, frozen=True):
     arguments_text: str | None = None
 
 
+class ScriptedUsage(Part, frozen=True):
+    """The tokens of a reply, as of LLMOutput."""
+
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
+    cache_write_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
+
+
 class Turn(Part, frozen=True):
     """A reply of the script; `summary` is what it says if it is asked for one before that."""
 
     say: str | None = None
     calls: list[ScriptedCall] = []
     answer: Any = None
-    usage: dict[str, int] | None = None
+    usage: ScriptedUsage = ScriptedUsage()
     finish_reason: str | None = None
     summary: str | None = None
 
@@ -188,9 +202,9 @@ class Expected(Part, frozen=True):
         spans: How many spans of each name its trace holds.
     """
 
-    ending: str | None = None
-    decisions: list[str] | None = None
-    modes: list[str] | None = None
+    ending: Ending | None = None
+    decisions: list[Verdict] | None = None
+    modes: list[FailureMode] | None = None
     spans: dict[str, Count] | None = None
 
 
