@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from ..fail.catalog import ENDINGS, MODES
 from .log.events import Decided, Event, ModelReplied
 from .log.values import Usage
 from .models.types import Message
@@ -52,6 +53,11 @@ class RunResult(Struct, frozen=True):
         usages = [astuple(event.usage) for event in self.events if isinstance(event, ModelReplied)]
         sent, replied, estimated, *parts = map(sum, zip(*usages, strict=True)) if usages else astuple(Usage())
         return Usage(sent, replied, bool(estimated), *parts)
+
+    @property
+    def reason(self) -> str:
+        """Why it ended, in words: what failed, if anything did, and else what the ending means."""
+        return MODES.get(self.mode) or ENDINGS[self.ending]
 
     @property
     def denials(self) -> list[Decided]:

@@ -273,13 +273,8 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         if not isinstance(plain, dict):
             raise NotJson("no object")
     except NotJson as error:
-        return Failed(
-            at=at,
-            error=type(result).__name__[:_MAX_CLASS_NAME],
-            kind="invalid",
-            place=error.reason,
-            met=io.met,
-        )
+        kind = type(result).__name__[:_MAX_CLASS_NAME]
+        return Failed(at=at, error=kind, kind="invalid", place=error.reason, met=io.met)
     size = len(strict_json.canonical(plain))
     if size > effect.max_bytes:
         return ToolReturned(at=at, size=size, met=io.met)
