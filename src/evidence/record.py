@@ -12,15 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..fail.errors import (
-    ExpectationError,
-    InputError,
-    NotRecorded,
-    OutputError,
-    RecordError,
-    TachographError,
-    warn,
-)
+from ..fail import errors
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.addresses import step_of
@@ -93,17 +85,19 @@ async def record_async(
     partial = open_folder(folder)
     try:
         return await _go_on(source, partial, folder, {}, listen, earlier)
-    except OutputError:
+    except errors.OutputError:
         raise  # what lies in the folder may be of another process
     except BaseException as error:
         # bad input leaves nothing behind, unless something was done that must not be done again unnoticed
         log = partial / "state.jsonl"
         began = log.read_bytes() if log.exists() else b""
-        is_undone = isinstance(error, InputError) and b'"tool_started"' not in began
-        is_answered = isinstance(error, NotRecorded)  # the earlier record had answered what is external
+        is_undone = isinstance(error, errors.InputError) and b'"tool_started"' not in began
+        is_answered = isinstance(
+            error, errors.NotRecorded
+        )  # the earlier record had answered what is external
         if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
-        elif not isinstance(error, TachographError):
+        elif not isinstance(error, errors.TachographError):
             error.add_note(str(not_ended(_called(source, folder), partial_of(folder))))
         raise
 
@@ -128,7 +122,7 @@ async def resume_async(
     partial = partial_of(folder)
     if not (partial / "state.jsonl").is_file() or is_unused(partial):
         remedy = "name the folder of an open run, or record the run"
-        raise RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
+        raise errors.RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
     is_answered = EARLIER in (noted_sources(partial) or {})
     earlier = earlier_lines(source, folder) if is_answered else None
     return await _go_on(source, partial, folder, settled, listen, earlier)
@@ -160,7 +154,7 @@ async def _go_on(
     except Damaged as error:
         place = f"{partial.name}/state.jsonl"
         remedy = "restore it, or remove the folder and begin anew"
-        raise RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
+        raise errors.RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     with closing(file), closing(InputLog(partial)) as reads:
         sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
         hold_sources(partial, sources, is_new=not file.past)
@@ -174,12 +168,12 @@ async def _go_on(
             doubts = Journal(file.past).doubts
             for at, word in settled.items():
                 if word not in ("done", "not_done"):
-                    raise InputError(
+                    raise errors.InputError(
                         f"{word!r} is no word on an effect", file=at, remedy="say done or not_done"
                     )
             for at in settled.keys() - {*doubts}:
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"
-                raise InputError("this effect is not in doubt", file=at, remedy=known)
+                raise errors.InputError("this effect is not in doubt", file=at, remedy=known)
             open_doubts = [at for at in doubts if at not in settled]
             spec = taken_in(spec, [line.text for line in file.past])
             words: dict[str, Word] = {}
@@ -200,7 +194,7 @@ async def _go_on(
                 await world.close()
         if taken:
             how = "external effects taken from the earlier record: %d; `tachograph run %s --again` makes them"
-            warn(how, len(taken), task)
+            errors.warn(how, len(taken), task)
         file.sync()
         if not file.is_in_place():
             raise OSError("the folder of the run was moved away while the run went on")
@@ -227,7 +221,7 @@ def _finish(
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(kept, ignore_errors=True)
         put_in_place(partial, kept)
-        raise ExpectationError(missed, os.path.relpath(kept))
+        raise errors.ExpectationError(missed, os.path.relpath(kept))
     if _is_same(files, folder):
         discard(partial, folder)  # recording again leaves every byte as it is, `made` included
         return
@@ -240,7 +234,7 @@ def _is_same(files: Mapping[str, bytes], folder: Path) -> bool:
     try:
         old = read_files(folder, str(folder))
         read_manifest(old[MANIFEST], MANIFEST)
-    except (RecordError, KeyError):
+    except (errors.RecordError, KeyError):
         return False
     return _without_made(files) == _without_made(old)
 

@@ -88,7 +88,7 @@ class Agent:
         window: WindowLimits | None = None,
         plan: Policy | None = None,
     ) -> None:
-        check_arguments(llm, tools, policy, hooks, plan, window, approve, instructions, output_retries, root)
+        _refuse_wrong(locals())
         self.models, self.policy, self.approve = models_of(llm), policy, approve
         self.instructions = instructions
         self._output = None if output_type is None else AnswerType(output_type)
@@ -350,11 +350,10 @@ def live_redactor(policy: Policy, key: bytes) -> Redactor:
     return policy.redactor({name: value for name, value in values.items() if value}, key)
 
 
-def check_arguments(
-    llm: Any, tools: Any, policy: Any, hooks: Any, plan: Any, window: Any, approve: Any, *rest: Any
-) -> None:
-    """Refuse what no agent can be made of; the rest are instructions, retries and root. Raises InputError."""
-    instructions, retries, root = rest
+def _refuse_wrong(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that no agent can be made with. Raises InputError."""
+    llm, tools, hooks, plan, root = (given[name] for name in ("llm", "tools", "hooks", "plan", "root"))
+    approve, window, retries = given["approve"], given["window"], given["output_retries"]
     listed = [hooks] if isinstance(hooks, Hooks) else hooks
     is_window = isinstance(window, WindowLimits) and window.max_bytes >= 1000
     are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
@@ -362,12 +361,12 @@ def check_arguments(
     for what, is_right, remedy in (
         ("llm", is_model(llm) or isinstance(llm, Fallback), "give a function, or PROVIDER:MODEL"),
         ("tools", isinstance(tools, Iterable) and not isinstance(tools, str), "give a list of tools"),
-        ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
+        ("policy", isinstance(given["policy"], Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
         ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),
         ("hooks", are_hooks and all(it is None or callable(it) for it in asked), "give Hooks of functions"),
         ("approve", approve is None or callable(approve), "give a function"),
         ("window", window is None or is_window, "give WindowLimits(max_bytes=1000) or more"),
-        ("instructions", isinstance(instructions, str), "give a text"),
+        ("instructions", isinstance(given["instructions"], str), "give a text"),
         ("output_retries", type(retries) is int and retries >= 0, "give a whole number from 0 on"),
         ("root", isinstance(root, str | Path) and Path(root).is_dir(), "give a folder that is there"),
     ):

@@ -112,10 +112,9 @@ def places_of(schema: dict[str, Any]) -> tuple[Place, ...]:
 
 def _leads_astray(part: dict[str, Any], root: dict[str, Any]) -> bool:
     """Return whether a schema, of those that are followed, may lead to a mark by a way that is not."""
-    if part is not root and "$id" in part:  # what it refers to is meant relative to itself
-        return True
     rest = {key: value for key, value in part.items() if key in _NOT_FOLLOWED}
-    return _may_hold_mark(rest, root, set()) or _is_lost(part, root)
+    has_base = part is not root and "$id" in part  # what it refers to is meant relative to itself
+    return has_base or _is_lost(part, root) or _may_hold_mark(rest, root, set())
 
 
 def _is_lost(part: dict[str, Any], root: dict[str, Any]) -> bool:

@@ -13,16 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs, to_builtins
 
-from ...fail.errors import (
-    InvalidModelOutput,
-    ModelError,
-    TachographError,
-    TransientModelError,
-    asks_to_end,
-    line_in,
-    system_reason,
-    warn,
-)
+from ...fail import errors
 from ..branches import Pending
 from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
@@ -42,7 +33,7 @@ _MAX_SAID = 300  # characters
 _PLAIN = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*")
 
 
-class StorageFailure(TachographError):
+class StorageFailure(errors.TachographError):
     """The disk is full, or a file of the run cannot be written: the run cannot go on."""
 
 
@@ -133,7 +124,7 @@ class Performer:
             return _model_failed(pending.at, error, effect, is_told=self.fault(pending.at) is None)
         reply = read_reply(output, pending.at, request.step_index, request.messages.size)
         if reply.problem and not isinstance(model, Script):
-            warn("the model failed: it returned %s (%s)", type(output).__name__, reply.problem)
+            errors.warn("the model failed: it returned %s (%s)", type(output).__name__, reply.problem)
         return structs.replace(reply, fallback=effect.fallback) if effect.fallback else reply
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
@@ -143,10 +134,10 @@ class Performer:
             data = strict_json.as_json(effect.data)  # a copy, since the function may change it
             answer = await self.call(at, effect.function, data, timeout_s=effect.timeout_s)
         except BaseException as error:
-            if asks_to_end(error):
+            if errors.asks_to_end(error):
                 raise
             if class_of(error) != "CancelledError":  # the record holds its class alone
-                warn("the hook %s failed: %s", data["event"], _said(error, effect.redactor))
+                errors.warn("the hook %s failed: %s", data["event"], _said(error, effect.redactor))
             kind = "timeout" if isinstance(error, TimeoutError) else "other"
             return Failed(at=at, error=class_of(error), kind=kind)  # type: ignore[arg-type]
         try:
@@ -193,19 +184,19 @@ class Performer:
         judged = _judged(at, effect, result, io)
         if isinstance(judged, Failed) and fault.returns is None:
             wrong = effect.redactor.text(clean_text(f"{judged.error} {judged.place}"))
-            warn("%s: the result cannot be used: %s", tool.file, wrong)
+            errors.warn("%s: the result cannot be used: %s", tool.file, wrong)
         return judged
 
     def _raise_if_not_stored(self, io: ToolIO) -> None:
         if (error := io.storage_error) is not None:
-            why = system_reason(error)
+            why = errors.system_reason(error)
             raise StorageFailure(
                 f"the disk failed under a tool ({why}); see to it, and resume the run"
             ) from error
 
     def _tool_failed(self, at: str, effect: Invoke, error: BaseException, io: ToolIO) -> Failed:
         self._raise_if_not_stored(io)
-        if asks_to_end(error):
+        if errors.asks_to_end(error):
             raise error
         kind = "other"
         if isinstance(error, TimeoutError):
@@ -216,7 +207,7 @@ class Performer:
             kind = "other"
         elif kind == "other" and self.fault(at) is None and class_of(error) != "CancelledError":
             # the record holds neither text nor place
-            warn("%s: %s", _place_in(error, effect.tool), _said(error, effect.redactor))
+            errors.warn("%s: %s", _place_in(error, effect.tool), _said(error, effect.redactor))
         return Failed(
             at=at,
             error=class_of(error),
@@ -229,7 +220,7 @@ class Performer:
 
 def _place_in(error: BaseException, tool: Tool) -> str:
     """Return the file of a tool with the last line of it that an exception came through, if any."""
-    line = line_in(error, tool.file)
+    line = errors.line_in(error, tool.file)
     return tool.file if line is None else f"{tool.file}:{line}"
 
 
@@ -287,23 +278,25 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
 
 
 def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: bool) -> Failed:
-    if asks_to_end(error) or (isinstance(error, TachographError) and not isinstance(error, ModelError)):
+    if errors.asks_to_end(error) or (
+        isinstance(error, errors.TachographError) and not isinstance(error, errors.ModelError)
+    ):
         raise error
     kind = "other"
     if isinstance(error, TimeoutError):
         kind = "timeout"
-    elif isinstance(error, TransientModelError):
+    elif isinstance(error, errors.TransientModelError):
         kind = "transient"
-    elif isinstance(error, InvalidModelOutput):
+    elif isinstance(error, errors.InvalidModelOutput):
         kind = "invalid"
-    after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
+    after = _whole_ms(error.retry_after_ms) if isinstance(error, errors.TransientModelError) else None
     status, said = 0, ""
-    if isinstance(error, ModelError):
+    if isinstance(error, errors.ModelError):
         status = error.status if type(error.status) is int else 0
         said = _short(effect.redactor.text(clean_text(error.service_text or "")))
     if is_told and class_of(error) != "CancelledError":  # the record does not hold what a function raised
         words = f"; the service said: {said}" if said else ""
-        warn("the model failed: %s", f"{_said(error, effect.redactor)}{words}")
+        errors.warn("the model failed: %s", f"{_said(error, effect.redactor)}{words}")
     return Failed(
         at=at,
         error=class_of(error),
