@@ -27,7 +27,7 @@ from tests.providers.service import SECRET, Answer, O, Service, answer, whole
 pytest.importorskip("prompt_toolkit", reason="the package prompt_toolkit is not installed")
 pytest.importorskip("openai", reason="the package openai is not installed")
 
-PATIENCE = 20  # seconds that nothing here outlasts
+PATIENCE = 60  # seconds that nothing here outlasts
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
 # a new session has the first terminal that it opens, and so the one that Ctrl-C comes from
 PROGRAM = "import os; os.open(os.ttyname(0), os.O_RDWR); from tachograph.__main__ import process; process()"
