@@ -61,7 +61,7 @@ def record_live(
         raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
-    return record(new_run(task, llm, base_url, options, people), folder, _tell)
+    return _answered(record(new_run(task, llm, base_url, options, people), folder, _tell))
 
 
 def new_run(
@@ -165,7 +165,7 @@ def resume_live(
     """Go on with a run of a live model; arguments as above. Raises InputError."""
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
-    return resume(open_run(task, partial_of(folder), base_url, people), folder, settled, _tell)
+    return _answered(resume(open_run(task, partial_of(folder), base_url, people), folder, settled, _tell))
 
 
 def open_run(
@@ -203,3 +203,10 @@ def _option(text: str) -> tuple[str, Any]:
 
 def _tell(event: Event) -> None:
     say(line_of(event))
+
+
+def _answered(made: RunMade) -> RunMade:
+    """Print the answer as a whole, which the lines of the log are not."""
+    for line in (made.ended.answer or "").splitlines():
+        say(line)
+    return made
