@@ -14,7 +14,7 @@ import tachograph
 from tachograph import Agent, Hooks, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, tool
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import ModelError, PolicyError
+from tachograph.fail.errors import ModelError, PolicyError, ToolFailure
 from tachograph.runtime.log.events import Answered, Failed, ModelReplied, ToolReturned
 from tachograph.runtime.log.journal import Leak
 from tachograph.runtime.log.values import Withheld
@@ -279,6 +279,22 @@ def test_why_a_hook_failed_is_told_without_its_secrets(caplog: pytest.LogCapture
     assert result.ending == "policy_denial_terminal"
     assert "the hook on_stop failed: KeyError: 'no such entry: " in caplog.text
     assert TOKEN[:12] not in caplog.text and "no such entry" not in repr(result.events)
+
+
+def test_the_model_reads_why_a_tool_failed_without_its_secrets() -> None:
+    @tool(effect="pure")
+    def look() -> None:
+        """Look."""
+        raise ToolFailure(f"no entry of {TOKEN}")
+
+    def model(asked: LLMInput) -> LLMOutput:
+        told.append(asked.messages[-1]["content"])
+        return LLMOutput(final_answer="done") if told[1:] else LLMOutput(tool_calls=[ToolCall("look", {})])
+
+    told: list[Any] = []
+    result = agent_of(model, [], look, on_failure="inform").run("?")
+    assert result.ending == "final_answer" and "no entry of <secret:" in str(told[1])
+    assert TOKEN[:12] not in f"{told}{result.events}"
 
 
 @pytest.mark.parametrize("before", [470, 490, 498])

@@ -22,20 +22,7 @@ from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
 from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run, taken_in
-from .folder import (
-    MOUNTS,
-    discard,
-    hold_sources,
-    is_unused,
-    keep_key,
-    not_ended,
-    noted_sources,
-    old_of,
-    open_folder,
-    partial_of,
-    put_in_place,
-    write_files,
-)
+from . import folder as folders
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files, recorded_lines
 from .run_source import RunSource
@@ -69,8 +56,8 @@ def _driven(source: RunSource, folder: Path, run: Coroutine[Any, Any, RunMade]) 
     try:
         return source.drive(run)
     except KeyboardInterrupt as error:  # an event loop raises another one than it met
-        if partial_of(folder).exists() and not getattr(error, "__notes__", ()):
-            error.add_note(str(not_ended(_called(source, folder), partial_of(folder))))
+        if folders.partial_of(folder).exists() and not getattr(error, "__notes__", ()):
+            error.add_note(str(folders.not_ended(_called(source, folder), folders.partial_of(folder))))
         raise
 
 
@@ -82,7 +69,7 @@ async def record_async(
     source: RunSource, folder: Path, listen: Listen | None = None, *, earlier: Sequence[Event] | None = None
 ) -> RunMade:
     """Do as `record` does, in a running event loop if the run needs one."""
-    partial = open_folder(folder)
+    partial = folders.open_folder(folder)
     try:
         return await _go_on(source, partial, folder, {}, listen, earlier)
     except errors.OutputError:
@@ -98,7 +85,7 @@ async def record_async(
         if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
         elif not isinstance(error, errors.TachographError):
-            error.add_note(str(not_ended(_called(source, folder), partial_of(folder))))
+            error.add_note(str(folders.not_ended(_called(source, folder), folders.partial_of(folder))))
         raise
 
 
@@ -119,11 +106,11 @@ async def resume_async(
     source: RunSource, folder: Path, settled: Mapping[str, Word], listen: Listen | None = None
 ) -> RunMade:
     """Do as `resume` does, in a running event loop if the run needs one."""
-    partial = partial_of(folder)
-    if not (partial / "state.jsonl").is_file() or is_unused(partial):
+    partial = folders.partial_of(folder)
+    if not (partial / "state.jsonl").is_file() or folders.is_unused(partial):
         remedy = "name the folder of an open run, or record the run"
         raise errors.RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
-    is_answered = EARLIER in (noted_sources(partial) or {})
+    is_answered = EARLIER in (folders.noted_sources(partial) or {})
     earlier = earlier_lines(source, folder) if is_answered else None
     return await _go_on(source, partial, folder, settled, listen, earlier)
 
@@ -135,7 +122,7 @@ def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
     """
     from .sources import without_failures  # few runs come here
 
-    places = (folder, old_of(folder), source.rejected)
+    places = (folder, folders.old_of(folder), source.rejected)
     lines = next((lines for place in places if (lines := recorded_lines(place))), None)
     return None if lines is None else without_failures(lines)
 
@@ -157,12 +144,12 @@ async def _go_on(
         raise errors.RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     with closing(file), closing(InputLog(partial)) as reads:
         sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
-        hold_sources(partial, sources, is_new=not file.past)
+        folders.hold_sources(partial, sources, is_new=not file.past)
         if source.key is not None and source.policy.redacts:
-            keep_key(partial, source.key)
+            folders.keep_key(partial, source.key)
         if not file.past:  # the process may have died while the mounts were set up
-            shutil.rmtree(partial / MOUNTS, ignore_errors=True)
-        with source.workspace(redacted(reads.add, spec), partial / MOUNTS) as workspace:
+            shutil.rmtree(partial / folders.MOUNTS, ignore_errors=True)
+        with source.workspace(redacted(reads.add, spec), partial / folders.MOUNTS) as workspace:
             if not file.past:
                 source.set_up(workspace)
             doubts = Journal(file.past).doubts
@@ -216,17 +203,17 @@ def _finish(
     files = derive(journal.data, journal.events, inputs, _made())
     missed = source.missed(journal.events)
     if missed:
-        write_files(partial, files)
+        folders.write_files(partial, files)
         kept = source.rejected
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(kept, ignore_errors=True)
-        put_in_place(partial, kept)
+        folders.put_in_place(partial, kept)
         raise errors.ExpectationError(missed, os.path.relpath(kept))
     if _is_same(files, folder):
-        discard(partial, folder)  # recording again leaves every byte as it is, `made` included
+        folders.discard(partial, folder)  # recording again leaves every byte as it is, `made` included
         return
-    write_files(partial, files)
-    put_in_place(partial, folder)
+    folders.write_files(partial, files)
+    folders.put_in_place(partial, folder)
 
 
 def _is_same(files: Mapping[str, bytes], folder: Path) -> bool:

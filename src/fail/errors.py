@@ -16,7 +16,8 @@
 Others stand where they are raised: `Damaged` and `Diverged` in runtime/log, `InDoubt` in
 runtime/driver.py, `StorageFailure` in runtime/world/perform.py.
 
-A tool failure is data that the model reads, not an exception of this tree: tools raise builtins.
+A tool failure is data that the model reads, not an exception of this tree: tools raise builtins, or `ToolFailure` with
+words for the model.
 """
 
 from __future__ import annotations
@@ -126,6 +127,10 @@ class TransientModelError(ModelError):
 
 class InvalidModelOutput(ModelError):
     """A model answered with something that is no reply."""
+
+
+class ToolFailure(Exception):
+    """Raised by a tool to say why it failed: the model reads its text, and the record holds it, without secrets."""
 
 
 class NotRecorded(TachographError):

@@ -336,7 +336,7 @@ class HookAnswered(Outcome, frozen=True, kw_only=True):
 
 
 class Failed(Outcome, frozen=True, kw_only=True):
-    """An effect that failed. Only the class of the exception is kept: its text may say anything.
+    """An effect that failed. Of an exception only the class is kept: its text may say anything.
 
     Attributes:
         error: The class of the exception, or what is wrong with the result.
@@ -344,7 +344,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
         harmless: Whether nothing can have happened, so that it may be repeated whatever it is.
         retry_after_ms: The wait that the service asked for.
         status: The HTTP status that a model's service answered with.
-        said: What that service said itself, without secrets.
+        said: What that service said itself, or a ToolFailure, without secrets.
         place: JSON Pointer into an invalid result, and the keyword of the schema that it violates.
         met: As in ToolReturned.
         fallback: As in ModelReplied.

@@ -1,6 +1,6 @@
 """What the model reads that no model and no tool said: of denials, of stopped calls, of messages.
 
-Plain data, without the text of any exception.
+Plain data, without the text of any exception but ToolFailure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def failed_call(mode: FailureMode, failed: Failed, *, retryable: bool) -> dict[s
         failed: The outcome of the last attempt.
         retryable: Whether the same call may succeed later, and does no harm if it is made twice.
     """
-    told = {"error": "tool_failed", "kind": str(mode), "reason": _REASONS[mode], "retryable": retryable}
+    reason = failed.said or _REASONS[mode]
+    told = {"error": "tool_failed", "kind": str(mode), "reason": reason, "retryable": retryable}
     return told if failed.kind == "invalid" else {**told, "exception": failed.error}
 
 

@@ -198,13 +198,15 @@ class Performer:
         self._raise_if_not_stored(io)
         if errors.asks_to_end(error):
             raise error
-        kind = "other"
+        kind, said = "other", ""
         if isinstance(error, TimeoutError):
             kind = "timeout"
         elif isinstance(error, effect.tool.transient):
             kind = "transient"
         if io.denied or io.undeclared:
             kind = "other"
+        elif isinstance(error, errors.ToolFailure):
+            said = _text_of(error, effect.redactor)
         elif kind == "other" and self.fault(at) is None and class_of(error) != "CancelledError":
             # the record holds neither text nor place
             errors.warn("%s: %s", _place_in(error, effect.tool), _said(error, effect.redactor))
@@ -213,6 +215,7 @@ class Performer:
             error=class_of(error),
             kind=kind,  # type: ignore[arg-type]
             harmless=isinstance(error, ConnectionRefusedError) and not io.has_acted,
+            said=said,
             place=f"io.{io.undeclared}" if io.undeclared else "",
             met=io.met,
         )
@@ -225,12 +228,17 @@ def _place_in(error: BaseException, tool: Tool) -> str:
 
 
 def _said(error: BaseException, redactor: Redactor) -> str:
-    """Return the class of an exception and what it says, for people: redacted, and cut."""
-    try:
-        text = redactor.text(clean_text(str(error)))[:_MAX_SAID]
-    except Exception:  # noqa: BLE001 - code of an exception runs here
-        text = ""
+    """Return the class of an exception and what it says, for people."""
+    text = _text_of(error, redactor)
     return f"{class_of(error)}: {text}" if text else class_of(error)
+
+
+def _text_of(error: BaseException, redactor: Redactor) -> str:
+    """Return what an exception says: redacted, and cut."""
+    try:
+        return redactor.text(clean_text(str(error)))[:_MAX_SAID]
+    except Exception:  # noqa: BLE001 - code of an exception runs here
+        return ""
 
 
 def given(effect: Invoke) -> tuple[Any, list[Fact]]:
