@@ -6,6 +6,7 @@ Patterns are matched in linear time, and no reference leaves the schema.
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +33,7 @@ class Mismatch(msgspec.Struct, frozen=True):
     Attributes:
         pointer: JSON Pointer into the data.
         keyword: The keyword of the schema that it violates.
-        limit: The value of that keyword, if it is short.
+        limit: The value of that keyword, if it is short; where properties are too many, their names.
         place: JSON Pointer of the keyword in the schema.
     """
 
@@ -61,9 +62,11 @@ class SchemaValidator:
         found = []
         for error in self._errors(data):
             path = [str(key) for key in error.schema_path]
-            found.append((join(error.instance_path), path[-1] if path else "false", path))
-        pointer, keyword, path = min(found)
-        return Mismatch(pointer, keyword, self._limit(path), join(path))
+            place = join(error.instance_path), path[-1] if path else "false", path
+            found.append((place, getattr(error.kind, "unexpected", None)))
+        (pointer, keyword, path), unexpected = min(found, key=itemgetter(0))
+        limit = self._limit(path) if unexpected is None else canonical(sorted(unexpected)[:4]).decode()
+        return Mismatch(pointer, keyword, limit, join(path))
 
     def _errors(self, data: Any) -> list[ValidationError]:
         """Return the errors of data; the first that the library comes to where there may be very many."""

@@ -105,11 +105,15 @@ class ArgSchemaRule(Rule):
         wrong = leaf.mismatch(point)
         if wrong is None:
             return "the arguments fit the schema"
+        place, names = quote_untrusted(wrong.pointer or "/"), ""
+        if wrong.keyword in ("additionalProperties", "required") and wrong.limit.startswith("["):
+            names = ", ".join(map(quote_untrusted, msgspec.json.decode(wrong.limit)))
+        if wrong.keyword == "additionalProperties" and names:
+            return f"there is no argument {names} in {place}"
         if wrong.keyword == "required":
-            names = ", ".join(map(quote_untrusted, msgspec.json.decode(wrong.limit or "[]")))
             return f"an argument that is required is missing{f' (required: {names})' if names else ''}"
-        limit = f" ({quote_untrusted(wrong.limit)})" if wrong.limit else ""
-        return f"argument {quote_untrusted(wrong.pointer or '/')} violates {wrong.keyword}{limit}"
+        said = wrong.limit.strip('"')
+        return f"argument {place} violates {wrong.keyword}" + (f" ({quote_untrusted(said)})" if said else "")
 
     def questions(self, point: ArgumentsPoint | None, sample: Sample) -> Iterator[Question]:
         declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
