@@ -16,16 +16,16 @@ _MOST = 4_000  # characters of a line
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def harmless(text: str) -> str:
+def harmless(text: str, most: int = _MOST) -> str:
     """Return a line to print; text of models, tools and files is harmless in it."""
     from ..runtime.formats.escape import escape_build_log
 
-    return escape_build_log(text, _MOST)
+    return escape_build_log(text, most)
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print a line that is harmless."""
-    click.echo(harmless(text), err=err)
+def say(text: str, *, err: bool = False, most: int = _MOST) -> None:
+    """Print a line that is harmless, cut at a number of characters."""
+    click.echo(harmless(text, most), err=err)
 
 
 def _say_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:

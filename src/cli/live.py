@@ -152,7 +152,8 @@ def _take(project: Project, name: str) -> bool:
 
     if not where_it_lies(folder).exists():  # nor the record of a task that was removed
         file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
+        # the folder may just have been given back by others
+        with suppress(FileExistsError, FileNotFoundError):
             file.touch(exist_ok=False)  # by one process alone, however many ask at once
             click.get_current_context().call_on_close(give_back)
             return True
@@ -208,5 +209,5 @@ def _tell(event: Event) -> None:
 def _answered(made: RunMade) -> RunMade:
     """Print the answer as a whole, which the lines of the log are not."""
     for line in (made.ended.answer or "").splitlines():
-        say(line)
+        say(line, most=12 * len(line))  # each character may be written as an escape
     return made

@@ -59,7 +59,7 @@ def open_folder(folder: Path) -> Path:
             sync(made.parent)
     except OSError as error:
         what = f"cannot be made ({system_reason(error)}); see to what stands in its way"
-        if isinstance(error, FileExistsError) and partial.is_dir():
+        if isinstance(error, FileExistsError) and partial.is_dir() and not partial.is_symlink():
             os.close(lock(partial))  # says if another process goes on with it
             what = "a run that has not ended lies here; resume it, or remove the folder to begin anew"
         raise OutputError(f"{partial}: {what}") from None

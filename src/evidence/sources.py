@@ -26,11 +26,13 @@ from ..runtime.redaction.redactor import placeholders
 def without_failures(record: Sequence[Event]) -> list[Event]:
     """Return the lines of a record but for the failures of calls that came to no result.
 
-    What failed may have been mended since, or may have acted all the same, so that somebody has to decide.
+    What failed may have been mended since, or may have acted all the same, so that somebody has to decide; what was
+    denied is denied again.
     """
     attempts = (call.attempts for step in all_steps(steps_of(record)) for call in step.calls)
-    last = {its[-1].at for its in attempts if its}
-    return [event for event in record if not (isinstance(event, Failed) and event.at in last)]
+    last = {its[-1].at: its[-1].outcome for its in attempts if its}
+    failed = {at for at, it in last.items() if isinstance(it, Failed) and it.error != "PermissionError"}
+    return [event for event in record if event.at not in failed]
 
 
 def earlier_effects(

@@ -174,7 +174,8 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
         )
         where = place.url or " ".join(place.command)
         what = f"no MCP server answers ({system_reason(error)})"
-        if words := said.decode(errors="replace").split():
+        # where it was passed variables, it may have written their values
+        if not place.passed and (words := said.decode(errors="replace").split()):
             what += f"; the last that it wrote: {' '.join(words)}"
         raise InputError(what, file=where, remedy=remedy) from None
     session.close()
@@ -299,9 +300,8 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
         await told.aclose()
 
     async def hear() -> None:
-        while (
-            said is not None and process.stderr is not None and (piece := await process.stderr.read(1 << 16))
-        ):
+        while process.stderr is not None and (piece := await process.stderr.read(1 << 16)):
+            assert said is not None
             said.extend(piece)
             del said[:-_MOST_SAID]
 
