@@ -328,8 +328,8 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    stubborn = "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    stubborn += "open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+    stubborn = "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    stubborn += "open(sys.argv[1], 'w').write(str(os.getpid())); signal.alarm(60); signal.pause()"
     server = [sys.executable, "-c", stubborn, str(fifo)]
     command = subprocess.Popen([sys.executable, "-m", "tachograph", "mcp", "inspect", "srv", "--", *server])
     pid = int(fifo.read_text())

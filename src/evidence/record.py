@@ -124,7 +124,7 @@ def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
 
     places = (folder, folders.old_of(folder), source.rejected)
     lines = next((lines for place in places if (lines := recorded_lines(place))), None)
-    return None if lines is None else without_failures(lines)
+    return None if lines is None else without_failures(lines, getattr(source, "fault", lambda at: None))
 
 
 async def _go_on(

@@ -23,15 +23,15 @@ from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import placeholders
 
 
-def without_failures(record: Sequence[Event]) -> list[Event]:
+def without_failures(record: Sequence[Event], is_feigned: Callable[[str], object]) -> list[Event]:
     """Return the lines of a record but for the failures of calls that came to no result.
 
-    What failed may have been mended since, or may have acted all the same, so that somebody has to decide; what was
-    denied is denied again.
+    What failed may have been mended since, or may have acted all the same, so that somebody has to decide. What was
+    denied is denied again, and what the task itself feigns, given the address of an attempt, fails again.
     """
     attempts = (call.attempts for step in all_steps(steps_of(record)) for call in step.calls)
-    last = {its[-1].at: its[-1].outcome for its in attempts if its}
-    failed = {at for at, it in last.items() if isinstance(it, Failed) and it.error != "PermissionError"}
+    last = [its[-1].outcome for its in attempts if its and not is_feigned(its[-1].at)]
+    failed = {it.at for it in last if isinstance(it, Failed) and it.error != "PermissionError"}
     return [event for event in record if event.at not in failed]
 
 

@@ -16,6 +16,7 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 _UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)"
 Place = Annotated[int, Meta(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=0)]
+# how a task names a decision: made of the rules, so that a misspelt one is told with the likely word
 Verdict: Any = StrEnum("Verdict", ["allow", *(f"deny:{rule}" for rule in Rule)])  # type: ignore[misc]
 
 
