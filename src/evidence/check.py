@@ -15,6 +15,7 @@ from ..runtime.effects import Effect, Invoke
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log.events import Event, Stopped
 from ..runtime.log.journal import Leak
+from ..runtime.log.steps import steps_of
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
 from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
@@ -113,7 +114,7 @@ class _Again:
                 self.cut_off = "EXPOSURE", error.at, str(error)
             finally:
                 await world.close()
-        self.read |= inputs_of(source, self.made)
+        self.read |= inputs_of(source, steps_of(self.made))
 
 
 def shows(policy: Policy | None) -> Callable[[Event], str | None]:

@@ -15,11 +15,11 @@ import msgspec
 from ..fail import errors
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
-from ..runtime.log.addresses import step_of
-from ..runtime.log.events import Event, ModelReplied, Outcome
+from ..runtime.log.events import Event
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
+from ..runtime.log.steps import StepView, all_steps, steps_of
 from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run, taken_in
 from . import folder as folders
@@ -185,9 +185,7 @@ async def _go_on(
         file.sync()
         if not file.is_in_place():
             raise OSError("the folder of the run was moved away while the run went on")
-        _finish(
-            source, partial, folder, made.journal, {**reads.inputs, **inputs_of(source, made.journal.events)}
-        )
+        _finish(source, partial, folder, made.journal, reads.inputs)
     return made
 
 
@@ -198,9 +196,10 @@ def redacted(add: Callable[[str, str], None], spec: RunSpec) -> Callable[[str, s
 
 
 def _finish(
-    source: RunSource, partial: Path, folder: Path, journal: Journal, inputs: Mapping[str, str]
+    source: RunSource, partial: Path, folder: Path, journal: Journal, read: Mapping[str, str]
 ) -> None:
-    files = derive(journal.data, journal.events, inputs, _made())
+    steps = steps_of(journal.events)
+    files = derive(journal.data, journal.events, steps, {**read, **inputs_of(source, steps)}, _made())
     missed = source.missed(journal.events)
     if missed:
         folders.write_files(partial, files)
@@ -242,15 +241,9 @@ def _sources_of(source: RunSource) -> dict[str, str]:
     return {**dict(source.policy.files), **source.files, **tools, **modules}
 
 
-def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
+def inputs_of(source: RunSource, steps: Sequence[StepView]) -> dict[str, str]:
     """Return the inputs beside documents that were read: policy, task, and called tools and functions with modules."""
-    replies = [event for event in events if type(event) is ModelReplied]
-    names = {
-        f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
-    }
-    # an outcome stands at the address of its attempt
-    places = (event.at.rpartition(".i") for event in events if isinstance(event, Outcome))
-    called = {names[call] for call, _, attempt in places if call and attempt.isdecimal()}
+    called = {call.call.name for step in all_steps(steps) for call in step.calls if call.attempts}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}
     for modules in (source.modules, source.code):

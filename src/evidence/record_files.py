@@ -12,7 +12,7 @@ from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.log.events import Event, RunEnded, RunStarted
 from ..runtime.log.lines import Damaged, Line, read_log
-from ..runtime.log.steps import steps_of
+from ..runtime.log.steps import StepView
 from ..tracing.otlp_json import trace_json
 from ..tracing.spans import spans_of
 from .manifest import MANIFEST, Inputs, manifest
@@ -25,9 +25,10 @@ NAMES: Final = (STATE, TRACE, REPORT, MANIFEST)
 MOST_BYTES: Final = 1 << 30
 
 
-def derive(log: bytes, events: Sequence[Event], inputs: Inputs, made: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the four files of a log."""
-    steps = steps_of(events)
+def derive(
+    log: bytes, events: Sequence[Event], steps: Sequence[StepView], inputs: Inputs, made: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """Return the four files of a log, whose steps are given."""
     files = {STATE: log, TRACE: trace_json(spans_of(events, steps)), REPORT: report(events, steps).encode()}
     return {**files, MANIFEST: manifest(events, files, inputs, made)}
 

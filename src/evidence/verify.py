@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..fail.errors import RecordError
+from ..runtime.log.steps import steps_of
 from .manifest import MANIFEST, manifest, read_manifest
 from .record_files import NAMES, STATE, derive, read_files, whole_log
 
@@ -41,7 +42,7 @@ def problems_of(files: Mapping[str, bytes], name: str, *, rendered: bool = True)
         return [str(error)]
     events = [line.event for line in lines]
     try:
-        derived = derive(files[STATE], events, inputs, made)
+        derived = derive(files[STATE], events, steps_of(events), inputs, made)
     except (LookupError, ValueError, AssertionError):  # whole lines whose addresses make no run
         return [f"{name}/{STATE}: its lines make no run; restore it from git"]
     held = {file: files[file] for file in NAMES if file != MANIFEST}

@@ -17,6 +17,7 @@ from tachograph.runtime.formats.escape import truncate
 from tachograph.runtime.log.events import Event, ToolReturned
 from tachograph.runtime.log.journal import Journal
 from tachograph.runtime.log.lines import read_log
+from tachograph.runtime.log.steps import steps_of
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import run
@@ -87,7 +88,8 @@ class Shown:
         journal = Journal()
         for event in events:
             journal.append(event)
-        files = {name: data.decode() for name, data in derive(journal.data, events, {}, {}).items()}
+        derived = derive(journal.data, events, steps_of(events), {}, {})
+        files = {name: data.decode() for name, data in derived.items()}
         (folder / "runs/s/x").mkdir(parents=True, exist_ok=True)
         (folder / "policy").mkdir(exist_ok=True)
         (folder / "runs/s/x/state.jsonl").write_bytes(journal.data)

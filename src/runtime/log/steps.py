@@ -248,6 +248,20 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
         if type(event) is log.StepEnded:
             step.mode, step.cost = event.mode, event.cost
             begins[place_of(name)] = now
+        elif type(event) is log.Decided:
+            view = calls.get(above)
+            if above in attempts:
+                attempts[above].late = event
+            elif above.endswith(".e"):
+                calls[above.removesuffix(".e")].objection = event
+            elif view is None:
+                step.refused = event
+            elif view.answered is not None:
+                view.again = event
+            else:
+                if view.decided is not None:
+                    view.earlier.append((view.decided, view.decided_at))
+                view.decided, view.decided_at = event, now
         elif last[0] in "ims" and isinstance(event, log.Outcome):
             attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
             attempts[event.at] = attempt
@@ -275,20 +289,6 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
             step.calls.insert(max(before, default=0), calls[above])
         elif type(event) is log.HandedOver:
             calls[above].handed = event
-        elif type(event) is log.Decided:
-            view = calls.get(above)
-            if above in attempts:
-                attempts[above].late = event
-            elif above.endswith(".e"):
-                calls[above.removesuffix(".e")].objection = event
-            elif view is None:
-                step.refused = event
-            elif view.answered is not None:
-                view.again = event
-            else:
-                if view.decided is not None:
-                    view.earlier.append((view.decided, view.decided_at))
-                view.decided, view.decided_at = event, now
         elif last == "w" and isinstance(event, log.Outcome):
             attempts[above].wait = event
         elif type(event) is log.Stopped and (event.at in calls or last == "p"):

@@ -66,6 +66,11 @@ class Limits(Leaf[Need]):
     def __init__(self, limits: Mapping[str, int]) -> None:
         self.limits = dict(limits)
         self.allows_all = not self.limits
+        # an allow rests on the last need of a kind, whatever the policy limits
+        self.needs = {
+            kind: [need for need in needs if need[0] in limits or need is needs[-1]]
+            for kind, needs in _NEEDS.items()
+        }
 
     def allows(self, point: Need) -> bool:
         limit = self.limits.get(point.name)
@@ -122,11 +127,8 @@ class LoopBudgetRule(Rule):
         about, used = question.about, question.used
         if type(about) is Result:
             return [Need("max_result_bytes", used.get("result_bytes", 0), about.size)]
-        (_, leaf), *_ = leaves
-        needs = _NEEDS.get(type(about), ())
-        # an allow rests on the last of them, whatever the policy limits
-        asked = [need for need in needs if need[0] in leaf.limits or need is needs[-1]]
-        return [Need(name, used.get(key, 0), more) for name, key, more in asked]
+        needs = leaves[0][1].needs.get(type(about), ())
+        return [Need(name, used.get(key, 0), more) for name, key, more in needs]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:
