@@ -7,9 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Tell = Callable[[Any, BaseException | None], object]
+"""Is given what a function returned, or what it raised."""
 
 
 def wall_time() -> str:
@@ -41,23 +43,29 @@ def left(deadline: int) -> float:
 
 def in_time(function: Callable[..., T], arguments: tuple[object, ...], seconds: float) -> T:
     """Call a function in a thread. Raises TimeoutError if it takes too long; it is left behind then."""
-    told: list[tuple[T | None, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            told.append((function(*arguments), None))
-        except BaseException as error:  # noqa: BLE001 - a value until somebody looks at it
-            told.append((None, error))
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
-    thread.start()
-    thread.join(seconds)
+    told: list[tuple[Any, BaseException | None]] = []
+    begin_thread(function, arguments, lambda *came: told.append(came)).join(seconds)
     if not told:
         raise TimeoutError
     result, error = told[0]
     if error is not None:
         raise error
-    return result  # type: ignore[return-value]
+    return result  # type: ignore[no-any-return]
+
+
+def begin_thread(function: Callable[..., Any], arguments: tuple[Any, ...], tell: Tell) -> threading.Thread:
+    """Call a function in a thread that no process waits for; `tell` is given there what it returns or raises."""
+
+    def work() -> None:
+        try:
+            told: tuple[Any, BaseException | None] = (function(*arguments), None)
+        except BaseException as error:  # noqa: BLE001 - a value until somebody looks at it
+            told = (None, error)
+        tell(*told)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
+    thread.start()
+    return thread
 
 
 def random_key() -> bytes:

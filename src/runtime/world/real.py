@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import copy
 import inspect
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ...fail.errors import asks_to_end, warn
 from ..branches import Pending
-from ..clock import monotonic_ns
+from ..clock import begin_thread, monotonic_ns
 from ..effects import AskPerson, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped
@@ -201,15 +199,11 @@ class Real(Performer):
             if not over.done():
                 over.set_result((result, error))
 
-        def work() -> None:
-            try:
-                told: tuple[Any, BaseException | None] = (function(*arguments), None)
-            except BaseException as error:  # noqa: BLE001 - a value until somebody looks at it
-                told = (None, error)
+        def came(result: Any, error: BaseException | None) -> None:
             if not loop.is_closed():  # else nobody waits any more
-                loop.call_soon_threadsafe(tell, *told)
+                loop.call_soon_threadsafe(tell, result, error)
 
-        threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
+        begin_thread(function, arguments, came)
         result, error = await over
         if error is not None:
             raise error
