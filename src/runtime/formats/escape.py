@@ -32,19 +32,14 @@ def truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def escape_ascii(text: str) -> str:
-    """Return text as printable ASCII, with an escape for any other character."""
-    if text.isascii() and text.isprintable():
-        return text
-    text = text.encode("ascii", "backslashreplace").decode("ascii")
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
 def quote_untrusted(text: str) -> str:
     """Return text in double quotes for a reason: printable ASCII, cut at 120 characters before it is escaped."""
     if len(text) > 120:
         text = text[:117] + "..."
-    return '"' + escape_ascii(text).replace('"', "'") + '"'
+    if not (text.isascii() and text.isprintable()):
+        text = text.encode("ascii", "backslashreplace").decode("ascii")
+        text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return '"' + text.replace('"', "'") + '"'
 
 
 def quote_literal(text: str) -> str:

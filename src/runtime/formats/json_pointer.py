@@ -15,17 +15,12 @@ def escape_pointer(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
 
 
-def unescape_pointer(token: str) -> str:
-    """Return the key that a token of a pointer stands for."""
-    return token.replace("~1", "/").replace("~0", "~")
-
-
 def parse(pointer: str) -> list[str]:
     """Return the keys of a pointer; none for "", the whole document. Raises ValueError if it is no pointer."""
     first, *tokens = pointer.split("/")
     if first:
         raise ValueError("a pointer begins with /")
-    return [unescape_pointer(token) for token in tokens]
+    return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
 
 
 def join(keys: Iterable[str | int]) -> str:

@@ -55,20 +55,15 @@ def load_tools(names: Iterable[str], root: Path) -> LoadedTools:
 
 def load_module(label: str, root: Path) -> tuple[Any, bytes]:
     """Return a module of a project and the bytes that it was compiled from. Raises ToolError."""
-    source = _source(root / label, label)
-    return _imported(source, root / label, label), source
-
-
-def _source(path: Path, label: str) -> bytes:
     try:
-        source = read_plain(path, _MOST)
+        source = read_plain(root / label, _MOST)
     except OSError as error:
         raise ToolError(
             f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool"
         ) from None
     if len(source) > _MOST:
         raise ToolError(f"the file has more than {_MOST} bytes", file=label, remedy="split it")
-    return source
+    return _imported(source, root / label, label), source
 
 
 def _tool(module: Any, name: str, label: str, source: bytes) -> Tool:

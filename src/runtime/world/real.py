@@ -24,10 +24,6 @@ T = TypeVar("T")
 _GRACE_S: Final = 1.0
 
 
-def _is_coroutine_function(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
 class Real(Performer):
     """The world as it is. `stop` may be called from any thread; all else belongs to the driver.
 
@@ -177,7 +173,7 @@ class Real(Performer):
         """Await a coroutine function, or call a plain one in a thread; neither takes longer than its limit."""
         begun = monotonic_ns()
         async with asyncio.timeout(timeout_s):
-            if _is_coroutine_function(function):
+            if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
                 result = await function(*arguments)
             else:
                 try:
