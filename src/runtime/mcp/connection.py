@@ -226,25 +226,11 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    class Bounded(httpx2.AsyncByteStream):
-        """The body of an answer, which is an error where it is too long: one of JSON is read as a whole."""
+    from ..models.providers.model import AnswerStream  # needs what only the SDK brings
 
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for piece in self._stream:
-                size += len(piece)
-                if size > _MOST_BODY:
-                    raise OSError(0, f"an answer has more than {_MOST_BODY} bytes")
-                yield piece
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    async def bound(response: httpx2.Response) -> None:
-        response.stream = Bounded(response.stream)
+    async def bound(response: httpx2.Response) -> None:  # an answer of JSON is read as a whole
+        too_long = OSError(0, f"an answer has more than {_MOST_BODY} bytes")
+        response.stream = AnswerStream(response.stream, _MOST_BODY, too_long)
 
     async with httpx2.AsyncClient(
         headers=dict(place.headers),

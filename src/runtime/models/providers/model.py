@@ -121,20 +121,25 @@ class ProviderModel:
 class AnswerStream(httpx2.AsyncByteStream):  # type: ignore[misc, unused-ignore]
     """The body of an answer, with its size bounded.
 
+    Args:
+        stream: The body.
+        most: How many bytes it may have.
+        too_long: Is raised where it has more.
+
     Attributes:
         is_done: Whether `[DONE]` was in it.
     """
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, most: int, too_long: Exception) -> None:
+        self._stream, self._most, self._too_long = stream, most, too_long
         self._size, self._tail = 0, b"\n"
         self.is_done = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:
             self._size += len(piece)
-            if self._size > MAX_BYTES:
-                raise InvalidModelOutput(f"the reply is larger than {MAX_BYTES} bytes")
+            if self._size > self._most:
+                raise self._too_long
             seen = self._tail + piece
             self.is_done = self.is_done or _DONE.search(seen) is not None
             self._tail = seen[-16:]
@@ -147,7 +152,8 @@ class AnswerStream(httpx2.AsyncByteStream):  # type: ignore[misc, unused-ignore]
 
 async def _bound(response: Any) -> None:
     """Bound the size of an answer, and refuse one that is compressed or no stream of events."""
-    response.stream = AnswerStream(response.stream)
+    too_long = InvalidModelOutput(f"the reply is larger than {MAX_BYTES} bytes")
+    response.stream = AnswerStream(response.stream, MAX_BYTES, too_long)
     kind = response.headers.get("content-type", _EVENT_STREAM).lower()
     is_compressed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
     if is_compressed or (response.is_success and _EVENT_STREAM not in kind):
