@@ -35,46 +35,6 @@ for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
-class Connection:
-    """A server that was started or connected to, and offers what was accepted.
-
-    Args:
-        server: The server.
-
-    Raises:
-        PermissionError: It offers other tools than those that were accepted.
-        OSError: It cannot be reached.
-    """
-
-    def __init__(self, server: McpServer) -> None:
-        self._session = Session(server.place)
-        offered = self._session.offered
-        if differences := changes(server.offered, offered):
-            self.close()
-            warn(
-                "the MCP server %s offers other tools than mcp.lock holds (%s); look at them with "
-                "`tachograph mcp inspect %s %s`, and accept them with `tachograph mcp accept` likewise",
-                server.name,
-                "; ".join(differences[:4]),
-                server.name,
-                f"--url {server.place.url}" if server.place.url else f"-- {' '.join(server.place.command)}",
-            )
-            raise PermissionError("the server offers other tools than those that were accepted")
-
-    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool. Raises OSError where the server is gone, or TimeoutError."""
-        result = self._session.do(self._session.client.call_tool(name, arguments))
-        texts = [_text_of(item) for item in result.content]
-        found: dict[str, Any] = {"text": "\n".join(texts)}
-        if result.structured_content is not None:
-            found["structured"] = as_json(result.structured_content)
-        return found | ({"is_error": True} if result.is_error else {})
-
-    def close(self) -> None:
-        """End the server."""
-        self._session.close()
-
-
 class Session:
     """A thread that holds a client of the SDK open.
 
@@ -161,6 +121,41 @@ class Session:
             self.client, self.offered = client, await _offered(client)
             self._open.set_result(None)
             await self._stop.wait()
+
+
+class Connection(Session):
+    """A server that was started or connected to, and offers what was accepted.
+
+    Args:
+        server: The server.
+
+    Raises:
+        PermissionError: It offers other tools than those that were accepted.
+        OSError: It cannot be reached.
+    """
+
+    def __init__(self, server: McpServer) -> None:
+        super().__init__(server.place)
+        if differences := changes(server.offered, self.offered):
+            self.close()
+            warn(
+                "the MCP server %s offers other tools than mcp.lock holds (%s); look at them with "
+                "`tachograph mcp inspect %s %s`, and accept them with `tachograph mcp accept` likewise",
+                server.name,
+                "; ".join(differences[:4]),
+                server.name,
+                f"--url {server.place.url}" if server.place.url else f"-- {' '.join(server.place.command)}",
+            )
+            raise PermissionError("the server offers other tools than those that were accepted")
+
+    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool. Raises OSError where the server is gone, or TimeoutError."""
+        result = self.do(self.client.call_tool(name, arguments))
+        texts = [_text_of(item) for item in result.content]
+        found: dict[str, Any] = {"text": "\n".join(texts)}
+        if result.structured_content is not None:
+            found["structured"] = as_json(result.structured_content)
+        return found | ({"is_error": True} if result.is_error else {})
 
 
 def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
