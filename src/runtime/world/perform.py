@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct, structs, to_builtins
@@ -88,18 +88,15 @@ class Performer:
     async def close(self) -> None:
         """End what is still under way."""
 
-    def perform(self, pending: Pending) -> Coroutine[Any, Any, Outcome]:
+    async def perform(self, pending: Pending) -> Outcome:
         """Perform an effect to its end; of Wait, nothing is left to do."""
         effect = pending.effect
         if type(effect) is AskModel:
-            return self.ask_model(pending, effect)
+            return await self.ask_model(pending, effect)
         if type(effect) is Invoke:
-            return self.invoke(pending, effect)
+            return await self.invoke(pending, effect)
         if type(effect) is AskHook:
-            return self.ask_hook(pending, effect)
-        return self._waited(pending)
-
-    async def _waited(self, pending: Pending) -> Waited:
+            return await self.ask_hook(pending, effect)
         return Waited(at=pending.at)
 
     async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
