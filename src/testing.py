@@ -201,36 +201,32 @@ def parse(kind: str, text: str | bytes) -> Any:
     Raises:
         Refused: The text is refused.
     """
+    plain = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     try:
-        return _parse(kind, text)
+        match kind:
+            case "url":
+                return parse_url(plain).url
+            case "url_entry":
+                return parse_entry(plain).target.url
+            case "path":
+                return parse_path(plain).text
+            case "json":
+                return strict_json.parse(plain)
+            case "yaml":
+                return parse_document(data, "<text>", InputError).data
+            case "policy":
+                return Policy(read_text(data, "<text>", PolicyFile, PolicyError)).data
+            case "task":
+                return read_text(data, "<text>", TaskFile, TaskError).data
+            case "reply":
+                return _reply(strict_json.parse(plain))
     except (Malformed, NotJson) as error:
         raise Refused(error.reason) from None
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line, error.column) if part is not None)
         reason = f"{error.message}; {error.remedy}" if error.remedy else error.message
         raise Refused(reason, place) from None
-
-
-def _parse(kind: str, text: str | bytes) -> Any:
-    plain = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    match kind:
-        case "url":
-            return parse_url(plain).url
-        case "url_entry":
-            return parse_entry(plain).target.url
-        case "path":
-            return parse_path(plain).text
-        case "json":
-            return strict_json.parse(plain)
-        case "yaml":
-            return parse_document(data, "<text>", InputError).data
-        case "policy":
-            return Policy(read_text(data, "<text>", PolicyFile, PolicyError)).data
-        case "task":
-            return read_text(data, "<text>", TaskFile, TaskError).data
-        case "reply":
-            return _reply(strict_json.parse(plain))
     raise ValueError(f"unknown kind {kind!r}")
 
 
