@@ -152,10 +152,9 @@ def words(event: log.Event) -> str:
             cost = in_words(event.cost) if event.cost else ""
             cut = f"{event.cut} shown cut" if event.cut else ""
             return ", ".join(["the step ended", *filter(None, (event.mode, cost, cut))])
-        case log.AgentEnded():
-            return f"the agent ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
-        case log.RunEnded():
-            return f"the run ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
+        case log.AgentEnded() | log.RunEnded():
+            what = "run" if isinstance(event, log.RunEnded) else "agent"
+            return f"the {what} ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
     return type(event).__name__
 
 
