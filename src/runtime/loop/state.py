@@ -149,7 +149,6 @@ class RunState:
         mode: The failure mode of the step.
         cost: What the reply of the step cost, in millionths of a US dollar.
         counted: How many agents each call starts that was made, and when it was counted, by its address.
-        offered: The names of the tools that the model is offered.
         changes: How often a hook sent an answer back, and how often the model was told that one does not fit.
         is_planning: Whether a person has not yet allowed its plan.
         guards: Hooks of agents that handed over to it: they still guard calls and results.
@@ -199,7 +198,6 @@ class RunState:
         # what other policies refused is decided anew, unless a person refused it
         self.refused = {key: rule for key, rule in self.refused.items() if rule == Rule.APPROVAL}
         authority.background = background  # the same agents are at work for it
-        self.offered = {offer.name for offer in self.spec.gates.offers}
         self.window.most = 0 if self.spec.window is None else self.spec.window.max_message_bytes
 
     def hand_over(self, key: str, spec: RunSpec) -> None:
@@ -228,8 +226,6 @@ class RunState:
 
     def mate(self, name: str) -> RunState | None:
         """Return its team mate of a name, None where it has none that all its present policies hold for."""
-        if not self.children:
-            return None
         chain = {*self.authority.chain}
         return next((it for it in self.mates(name) if it._starter and chain <= {*it._starter.chain}), None)
 
