@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from ...fail import catalog
 from ...fail.catalog import Classification, FailureMode, Rule
@@ -304,15 +304,7 @@ class RunState:
 
     def note_ruling(self, at: str, ruling: Ruling) -> Decided:
         """Write what the gates said."""
-        said = ruling.verdict
-        decided = Decided(
-            at=at,
-            decision=said.decision,
-            rule=said.rule,
-            place=said.place,
-            reason=said.reason,
-            above=ruling.above,
-        )
+        decided = Decided(at=at, above=ruling.above, **structs.asdict(ruling.verdict))
         self.note(decided)
         return decided
 
