@@ -33,16 +33,14 @@ from ..schema.answer_type import AnswerMismatch
 from . import hooks
 from .attempts import with_retries
 from .calls import make_calls
-from .state import RunSpec, RunState
+from .state import RunSpec, RunState, end_line
 
 
 async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
     """Take one question from start to ending, and return the last line and the messages."""
     run = RunState(spec, driver, _live)
     found, answer = await _live(run)
-    ended = RunEnded(
-        at="end", ending=str(found.ending), answer=answer, mode=found.mode or "", sha256=driver.journal.sha256
-    )
+    ended = end_line(RunEnded, "end", found, answer, sha256=driver.journal.sha256)
     run.note(ended)
     return ended, run.window.messages()
 
@@ -72,9 +70,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         if not spec.is_session or run.stopped is not None:
             return found, answer
         run.answer, run.waits = answer, True
-        run.end_turn(
-            TurnEnded(at=run.at("t"), ending=str(found.ending), answer=answer, mode=found.mode or "")
-        )
+        run.end_turn(end_line(TurnEnded, run.at("t"), found, answer))
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
