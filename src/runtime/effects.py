@@ -16,7 +16,13 @@ from .redaction.redactor import Redactor
 from .tools.contract import Tool
 
 
-class AskModel(Struct, frozen=True):
+class _Repeatable(Struct, frozen=True):
+    """Base of the effects that may happen twice."""
+
+    is_once = False
+
+
+class AskModel(_Repeatable, frozen=True):
     """Ask the model. Its outcome is ModelReplied, Failed or Stopped.
 
     Attributes:
@@ -30,8 +36,6 @@ class AskModel(Struct, frozen=True):
     redactor: Redactor
     ask: Model | None
     fallback: int = 0
-
-    is_once = False
 
 
 class Invoke(Struct, frozen=True):
@@ -58,7 +62,7 @@ class Invoke(Struct, frozen=True):
     is_once: bool
 
 
-class AskPerson(Struct, frozen=True):
+class AskPerson(_Repeatable, frozen=True):
     """Ask a person about a call. The answer enters as Answered; if it is stopped, its outcome is Stopped.
 
     Attributes:
@@ -77,10 +81,8 @@ class AskPerson(Struct, frozen=True):
     digest: str
     timeout_s: int
 
-    is_once = False
 
-
-class AskHook(Struct, frozen=True):
+class AskHook(_Repeatable, frozen=True):
     """Ask a function of the caller. Its outcome is HookAnswered, Failed or Stopped.
 
     Attributes:
@@ -95,10 +97,8 @@ class AskHook(Struct, frozen=True):
     timeout_s: float
     redactor: Redactor
 
-    is_once = False
 
-
-class Wait(Struct, frozen=True):
+class Wait(_Repeatable, frozen=True):
     """Wait. Its outcome is Waited or Stopped.
 
     Attributes:
@@ -106,8 +106,6 @@ class Wait(Struct, frozen=True):
     """
 
     ns: int
-
-    is_once = False
 
 
 Effect = AskModel | Invoke | AskPerson | AskHook | Wait
