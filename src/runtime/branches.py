@@ -17,16 +17,13 @@ E = TypeVar("E", bound=Event)
 _MAX_WORDS: Final = 500  # characters that a person's name and reason may have
 
 
-class Branch:
+class Branch(msgspec.Struct, eq=False):
     """Something that goes on by itself: the run, and calls that are made side by side."""
 
-    __slots__ = ("coroutine", "is_over", "result", "waiting")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.coroutine = coroutine
-        self.is_over = False
-        self.result: Any = None
-        self.waiting: list[Branch] = []
+    coroutine: Coroutine[Any, Any, Any]
+    is_over: bool = False
+    result: Any = None
+    waiting: list[Branch] = []
 
     def __await__(self) -> Generator[Branch, None, Any]:
         if not self.is_over:
