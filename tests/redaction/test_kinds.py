@@ -14,7 +14,7 @@ import pytest
 
 from tachograph.runtime.redaction.kinds import KEY_KINDS, KINDS, RULES, Rule
 from tachograph.runtime.redaction.pieces import Pieces
-from tachograph.runtime.redaction.redactor import Redactor
+from tachograph.runtime.redaction.redactor import Redactor, placeholders
 from tests.redaction.shapes import SHAPES, draw, ordinary
 from tests.redaction.work import search
 
@@ -141,7 +141,7 @@ def test_the_source_the_pages_and_the_lock_of_this_project_stay() -> None:
 def test_a_placeholder_swallows_nothing_beside_the_secret(text: str, wanted: str) -> None:
     redactor = Redactor(KEY_KINDS, {}, KEY)
     shown = redactor.text(text)
-    for kind, placeholder in redactor.found:
+    for placeholder, kind in placeholders(shown):
         shown = shown.replace(placeholder, f"<{kind}>")
     assert shown == wanted
 

@@ -61,6 +61,6 @@ def test_no_placeholder_is_given_out() -> None:
     redact = redactor(KINDS)
     pieces = Pieces(redact)
     out = pieces.feed(f"{TOKEN} and {FORGED} or")
-    assert redact.found == []
+    assert redact.given_out == redactor(KINDS).given_out
     assert redact.text(out) != out  # nobody may repeat it yet
     assert redact.text(f"{TOKEN} and {FORGED} or") == out + pieces.end()

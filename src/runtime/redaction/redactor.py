@@ -67,7 +67,6 @@ class Redactor:
         self._key, self._kinds = key, kinds
         self._known = {name: value.strip() for name, value in known.items()}
         self.given_out: Values = {}
-        self._met: dict[str, str] = {}
         self.is_empty = not kinds and not known
         if self.is_empty:
             return
@@ -88,11 +87,6 @@ class Redactor:
 
         return Search(self._kinds, self._known)
 
-    @property
-    def found(self) -> list[tuple[str, str]]:
-        """Kind and placeholder of each secret that was replaced, in the order of their first appearance."""
-        return [(kind, placeholder) for placeholder, kind in self._met.items()]
-
     def text(self, text: str) -> str:
         """Return text with each secret replaced. To do it twice changes nothing."""
         redacted: str = self.data(text)
@@ -107,7 +101,6 @@ class Redactor:
         # given out once all is done, so that the order of the strings does not matter
         for placeholder, value in met.items():
             _keep(self.given_out, placeholder, value)
-            self._met[placeholder] = placeholder.split(":")[1]
         return redacted
 
     def struct(self, value: T) -> T:
