@@ -26,6 +26,7 @@ _KINDS = {1: SpanKind.INTERNAL, 3: SpanKind.CLIENT}
 # the SDK's own default would add an id of the process and its version
 _RESOURCE = Resource({"service.name": "tachograph"})
 _SCOPE = InstrumentationScope("tachograph")
+_PATIENCE_S = 10  # in which a receiver has to take the spans, retries included
 # it tells each attempt, and the last one with a traceback; what came of them is told once, by an exception
 getLogger("opentelemetry.exporter").setLevel(CRITICAL + 1)
 
@@ -36,16 +37,13 @@ class NotTaken(InputError):
     exit_code = 1
 
 
-def push(
-    spans: Sequence[Span], endpoint: str, headers: Mapping[str, str] | None = None, timeout_s: float = 10
-) -> None:
+def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> None:
     """Send spans as OTLP over HTTP with protobuf.
 
     Args:
         spans: The spans.
         endpoint: The URL of the receiver, such as `http://127.0.0.1:4318/v1/traces`.
         headers: HTTP headers, such as a key.
-        timeout_s: Seconds in which the receiver has to take them, retries included.
 
     Raises:
         InputError: The address is none of a receiver.
@@ -61,7 +59,7 @@ def push(
         ]
         try:
             exporter = OTLPSpanExporter(
-                endpoint=endpoint, headers=dict(headers or {}), timeout=timeout_s, session=session
+                endpoint=endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session
             )
             taken = exporter.export([_readable(span) for span in spans])
         except Exception as error:  # noqa: BLE001 - the exporter may raise anything for an address that is none
