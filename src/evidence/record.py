@@ -201,17 +201,16 @@ def _finish(
     steps = steps_of(journal.events)
     files = derive(journal.data, journal.events, steps, {**read, **inputs_of(source, steps)}, _made())
     missed = source.missed(journal.events)
+    if not missed and _is_same(files, folder):
+        folders.discard(partial, folder)  # recording again leaves every byte as it is, `made` included
+        return
+    folders.write_files(partial, files)
     if missed:
-        folders.write_files(partial, files)
         kept = source.rejected
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(kept, ignore_errors=True)
         folders.put_in_place(partial, kept)
         raise errors.ExpectationError(missed, os.path.relpath(kept))
-    if _is_same(files, folder):
-        folders.discard(partial, folder)  # recording again leaves every byte as it is, `made` included
-        return
-    folders.write_files(partial, files)
     folders.put_in_place(partial, folder)
 
 
