@@ -6,14 +6,14 @@ again only what tools do with files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from msgspec import structs
 
 from ..fail.errors import InputError, OutputError, RecordError
-from ..runtime.agent import Agent, run_in_new_loop
+from ..runtime.agent import Agent
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
@@ -32,8 +32,6 @@ from .record import record as record_source
 from .record import resume as resume_source
 from .record_files import NAMES, head_in
 from .replay import replay as replay_source
-
-T = TypeVar("T")
 
 
 class AgentRun:
@@ -112,10 +110,6 @@ class AgentRun:
         if self._started is not None:
             self._started(self.real_world)
         return self.real_world
-
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Drive it to its end in an event loop."""
-        return run_in_new_loop(coroutine)
 
     def missed(self, events: Sequence[Event]) -> list[str]:
         """Return nothing: nobody said what to expect."""

@@ -22,7 +22,7 @@ from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers,
 from .manifest import MANIFEST, read_manifest
 from .record import inputs_of, redacted
 from .record_files import STATE, read_files, whole_log
-from .run_source import RunSource
+from .run_source import RunSource, drive
 from .sources import is_performed_again
 from .verify import verify
 
@@ -44,7 +44,7 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     files = read_files(folder, name)
     record = [line.event for line in whole_log(files[STATE], f"{name}/{STATE}")]
     again = _Again(source, record)
-    source.drive(again.make())
+    drive(source, again.make())
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     # where the record answered an effect, what that effect read cannot be read again
     moved = moved_inputs(inputs, again.read, is_all=not again.is_answered)

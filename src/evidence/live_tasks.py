@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import structs
 
 from ..fail.errors import RecordError
-from ..runtime.agent import live_redactor, run_in_new_loop
+from ..runtime.agent import live_redactor
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import AgentStarted, Event, RunEnded, RunStarted
@@ -18,15 +18,12 @@ from ..runtime.loop.state import RunSpec
 from ..runtime.models.fallback import choice_of
 from ..runtime.models.types import LLMInput, LLMOutput, Model
 from ..runtime.policy.prices import key_of
-from ..runtime.run import head_of
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
 from .agent_file import Answering
 from .folder import read_key
 from .record_files import head_in, lines_in
 from .tasks import Task
-
-T = TypeVar("T")
 
 
 class _Recorded:
@@ -119,19 +116,11 @@ class LiveRun(Task):
         redactor = live_redactor(self.policy, self.key)
         return structs.replace(super().run_spec(), run_id=self._run_id, redactor=redactor)
 
-    def head(self) -> RunStarted:
-        """Return its first line."""
-        return head_of(self.run_spec(), task=self.file, clock="system", began=self.began)
-
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
         world = Real(workspace, leaves=True, listens=self.is_session, approve=self._approve)
         self._started(world)
         return world
-
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Drive it to its end in an event loop."""
-        return run_in_new_loop(coroutine)
 
     def missed(self, events: Sequence[Event]) -> list[str]:
         """Return how it misses what the task expects, one line each; unless it says otherwise, an answer.

@@ -25,7 +25,7 @@ from ..runtime.run import RunMade, make_run, taken_in
 from . import folder as folders
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files, recorded_lines
-from .run_source import RunSource
+from .run_source import RunSource, drive
 
 # stands among what an open run is made from if an earlier record answers for its external effects
 EARLIER: Final = "the earlier record"
@@ -54,7 +54,7 @@ def record(
 def _driven(source: RunSource, folder: Path, run: Coroutine[Any, Any, RunMade]) -> RunMade:
     """Drive a run to its end; an interrupt says how to go on with it."""
     try:
-        return source.drive(run)
+        return drive(source, run)
     except KeyboardInterrupt as error:  # an event loop raises another one than it met
         if folders.partial_of(folder).exists() and not getattr(error, "__notes__", ()):
             error.add_note(str(folders.not_ended(_called(source, folder), folders.partial_of(folder))))

@@ -11,10 +11,10 @@ from ..runtime.log.events import Event, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.policy import Policy
 from ..runtime.tools.contract import Tool
+from ..runtime.world.virtual import Virtual, run_now
 
 if TYPE_CHECKING:  # a scripted run imports no event loop
     from ..runtime.world.real import Real
-    from ..runtime.world.virtual import Virtual
 
 T = TypeVar("T")
 
@@ -77,8 +77,14 @@ class RunSource(Protocol):
     def world(self, workspace: Workspace) -> Virtual | Real:
         """Return the world of the run."""
 
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Drive a run to its end."""
-
     def missed(self, events: Sequence[Event]) -> list[str]:
         """Return how the run misses what is expected of it, one line each."""
+
+
+def drive(source: RunSource, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a run to its end, a scripted one without an event loop."""
+    if source.is_scripted:
+        return run_now(coroutine)
+    from ..runtime.agent import run_in_new_loop  # a scripted run imports no event loop
+
+    return run_in_new_loop(coroutine)

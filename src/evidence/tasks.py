@@ -6,10 +6,10 @@ and stays inside; so are the paths in records, with `/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
@@ -33,15 +33,13 @@ from ..runtime.tools.agents import DELEGATE, EXIT_PLAN, TEAM_NAMES, delegate, wi
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
-from ..runtime.world.virtual import Virtual, run_now
+from ..runtime.world.virtual import Virtual
 from .agent_file import AgentFile, Answering, Profile
 from .expectations import missed_expectations
 from .task_file import AgentPart, TaskFile, exception_of, nanoseconds_of
 
 if TYPE_CHECKING:  # a scripted run imports no event loop
     from ..runtime.world.real import Real
-
-T = TypeVar("T")
 
 
 class Task(AgentFile):
@@ -244,7 +242,8 @@ class Task(AgentFile):
 
     def head(self) -> log.RunStarted:
         """Return the first line of its run."""
-        return head_of(self.run_spec(), task=self.file, began=self.began)
+        clock = "virtual" if self.is_scripted else "system"
+        return head_of(self.run_spec(), task=self.file, clock=clock, began=self.began)
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
@@ -326,10 +325,6 @@ class Task(AgentFile):
             turns += [log.PlanAsked(at="")] if said.plan else []
             turns.append(log.Arrived(at="", text=said.say))
         return Virtual(workspace, self.fault, arrivals, self.answer, turns)
-
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Drive its run to the end, without an event loop."""
-        return run_now(coroutine)
 
     def missed(self, events: Sequence[log.Event]) -> list[str]:
         """Return how its run misses what it expects, one line each."""
