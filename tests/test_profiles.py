@@ -14,7 +14,7 @@ import tachograph
 from tachograph import Agent, Answer, Policy, Session, Tool
 from tachograph.cli.live import task_for_question
 from tachograph.evidence.check import check
-from tachograph.evidence.live_tasks import LiveRun, _Recorded
+from tachograph.evidence.live_tasks import LiveRun
 from tachograph.evidence.manifest import read_manifest
 from tachograph.evidence.project import Project
 from tachograph.evidence.record import record
@@ -138,7 +138,7 @@ def test_what_a_policy_holds_against_the_cost_has_a_price(project: Path) -> None
     lead = {"policy": {"file": "policy/lead.yaml"}, "tools": [], "agents": ["reader"], "mounts": None}
     write(project, lead, {"llm": {"live": ["openai:known"]}})
     task = load_task(project / "tasks/s/asked.yaml")
-    known, dear = (_Recorded(ModelChoice(ModelName("openai", name))) for name in ("known", "dear"))
+    known, dear = (ModelChoice(ModelName("openai", name)) for name in ("known", "dear"))
     with pytest.raises(PolicyError, match="'openai:dear'"):
         LiveRun(task, [known], {"openai:dear": dear}).run_spec()
 

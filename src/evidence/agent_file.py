@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.strict_json import digest
-from ..runtime.log.values import ModelChoice
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import Gates, RunSpec, gates_of
 from ..runtime.mcp.server import PROFILES, profile_names, tool_names
+from ..runtime.models.fallback import choice_of
 from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_names, check_prices
 from ..runtime.policy.policy import Policy
@@ -30,10 +30,6 @@ from .task_file import ProfileFile
 if TYPE_CHECKING:
     from ..runtime.schema.answer_type import AnswerType
     from .tasks import Task
-
-
-Answering = tuple[Sequence[Model], Sequence[ModelChoice], bool]
-"""The models of an agent, their names and options, and whether they are live."""
 
 
 class AgentFile:
@@ -134,13 +130,13 @@ class AgentFile:
             check_names(policy, tool_names(self.root))
         return gates_of(self.policy, self.plan, tools)
 
-    def made_with(self, gates: Gates, answering: Answering, question: str) -> RunSpec:
+    def made_with(self, gates: Gates, models: Sequence[Model], question: str) -> RunSpec:
         """Return what the agent is made with; a live model is told the type of its answer."""
-        models, choices, is_live = answering
+        choices = [choice_of(it) for it in models]
         for policy in self.own_policies:
             check_prices(policy, (choice.name for choice in choices))
         words = [self.instructions] if self.instructions else []
-        if self.output is not None and is_live:
+        if self.output is not None and choices[0].name.path == "live":
             words.append(self.output.instructions())
         return RunSpec(
             "",

@@ -16,24 +16,12 @@ from ..runtime.log.events import AgentStarted, Event, RunEnded, RunStarted
 from ..runtime.log.values import ModelChoice, ModelName
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.fallback import choice_of
-from ..runtime.models.types import LLMInput, LLMOutput, Model
 from ..runtime.policy.prices import key_of
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
-from .agent_file import Answering
 from .folder import read_key
 from .record_files import head_in, lines_in
 from .tasks import Task
-
-
-class _Recorded:
-    """Stands for a model for which the record answers."""
-
-    def __init__(self, choice: ModelChoice) -> None:
-        self.name, self.options = choice.name, choice.options
-
-    def __call__(self, asked: LLMInput) -> LLMOutput:
-        raise AssertionError("the record answers for the model")
 
 
 class LiveRun(Task):
@@ -41,8 +29,9 @@ class LiveRun(Task):
 
     Args:
         task: The task.
-        models: The model and its fallbacks, with attributes `name` and `options`.
-        own_models: The models of profiles that name one, by that name.
+        models: The model and its fallbacks, with attributes `name` and `options`; where the record answers for them,
+            these alone, as a ModelChoice has them.
+        own_models: The models of profiles that name one, by that name; likewise.
         head: The first line that was recorded; None for a new run.
         approve: Asks a person about a call.
         key: What placeholders of secrets are made with; a new one unless given.
@@ -55,7 +44,7 @@ class LiveRun(Task):
         self,
         task: Task,
         models: Sequence[Any],
-        own_models: Mapping[str, Model],
+        own_models: Mapping[str, Any],
         head: RunStarted | None = None,
         approve: Approve | None = None,
         key: bytes | None = None,
@@ -81,7 +70,7 @@ class LiveRun(Task):
         task: Task,
         folder: Path,
         models: Sequence[Any] = (),
-        own_models: Mapping[str, Model] | None = None,
+        own_models: Mapping[str, Any] | None = None,
         approve: Approve | None = None,
         **rest: Any,
     ) -> LiveRun:
@@ -98,18 +87,17 @@ class LiveRun(Task):
             )
         if not models:
             first = ModelChoice(head.model, head.options)
-            models = [_Recorded(it) for it in (first, *head.fallbacks)]
+            models = [first, *head.fallbacks]
             heads = [event for event in lines_in(folder) if isinstance(event, AgentStarted)]
             choices = [ModelChoice(it.model, it.options) for it in heads]
             choices.sort(key=lambda it: it != first)  # an agent that names no model has that of the run
-            own_models = {key_of(it.name): _Recorded(it) for it in choices}
+            own_models = {key_of(it.name): it for it in choices}
         return cls(task, models, own_models or {}, head, approve, read_key(folder), **rest)
 
-    def models_at(self, place: str, model: str = "") -> Answering:
+    def models_at(self, place: str, model: str = "") -> Sequence[Any]:
         """Return the models of the agent at a place, which may have one of its own."""
-        nobody = _Recorded(ModelChoice(ModelName(*model.partition(":")[::2])))
-        models = [self._own_models.get(model, nobody)] if model else self._models
-        return models, [choice_of(it) for it in models], True
+        nobody = ModelChoice(ModelName(*model.partition(":")[::2]))
+        return [self._own_models.get(model, nobody)] if model else self._models
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""

@@ -19,9 +19,10 @@ from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log import events as log
-from ..runtime.log.values import THIS_STEP, Forked, ModelChoice
+from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
+from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_mounts, check_prices, check_redaction
 from ..runtime.policy.policy import Policy
@@ -34,7 +35,7 @@ from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual
-from .agent_file import AgentFile, Answering, Profile
+from .agent_file import AgentFile, Profile
 from .expectations import missed_expectations
 from .task_file import AgentPart, TaskFile, exception_of, nanoseconds_of
 
@@ -207,15 +208,14 @@ class Task(AgentFile):
                 raise file.error(join([key, str(n)]), f"{tool.name!r} is a tool too", "rename the profile")
         return [*dict.fromkeys(own + [tool for _, _, tool in agents])]
 
-    def models_at(self, place: str, model: str = "") -> Answering:
-        """Return the models of the agent at a place, their names and options, and whether they are live.
+    def models_at(self, place: str, model: str = "") -> Sequence[Any]:
+        """Return the models of the agent at a place.
 
         A script answers also for a profile that names a model.
         """
         if place not in self._scripts:
             self._scripts[place] = [self._script(it, place) for it in ("script", *self.spec.llm.fallback)]
-        scripts = self._scripts[place]
-        return scripts, [ModelChoice(script.name) for script in scripts], False
+        return self._scripts[place]
 
     @property
     def policies(self) -> Sequence[Policy]:
@@ -272,10 +272,10 @@ class Task(AgentFile):
     def _gates(self) -> Gates:
         for file in (self, *self.profiles.values()):
             below = [it.agent for it in with_those_below(self.tools_of(file))]
-            models = [self.models_at("", it.spec.model)[1][0] for it in below if isinstance(it, Profile)]
+            models = [self.models_at("", it.spec.model)[0] for it in below if isinstance(it, Profile)]
             for policy in file.own_policies:
                 check_redaction(self.policy, policy)
-                check_prices(policy, (it.name for it in models))
+                check_prices(policy, (choice_of(it).name for it in models))
         return self.gates(self.own_tools)
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
