@@ -13,3 +13,11 @@ def exit_code(*words: str) -> int:
         main([*words])
     assert isinstance(ended.value.code, int)
     return ended.value.code
+
+
+def output_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> pytest.CaptureResult[str]:
+    """Return what `tachograph WORDS` prints, which has to end with an exit code."""
+    capsys.readouterr()  # what was printed before is no output of it
+    ended, printed = exit_code(*words), capsys.readouterr()
+    assert ended == code, f"{words} ends with {ended} and says {printed.err}"
+    return printed

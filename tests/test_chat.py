@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import POLICY, make_project, merged
 from tests.providers.service import SECRET, Answer, O, Service, answer, whole
 
@@ -360,5 +360,5 @@ def test_bad_input_is_one_line(
 
 
 def test_without_a_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("chat", "talker") == 2
-    assert capsys.readouterr().err.count("\n") == 1 and not (project / "runs").exists()
+    assert output_of(capsys, "chat", "talker", code=2).err.count("\n") == 1
+    assert not (project / "runs").exists()

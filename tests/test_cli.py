@@ -13,7 +13,7 @@ import pytest
 
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import make_project, scenarios
 from tests.servers import unused_port
 
@@ -42,9 +42,7 @@ def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert exit_code(command) == 0
         assert exit_code(command, "s/call") == 0
         assert exit_code(command, "runs/s/call") == 0
-    capsys.readouterr()
-    assert exit_code("show", "s/call") == 0
-    assert "final_answer" in capsys.readouterr().out
+    assert "final_answer" in output_of(capsys, "show", "s/call").out
 
 
 def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(
@@ -53,9 +51,7 @@ def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(
     exit_code("run")
     log = project / "runs/s/call/state.jsonl"
     log.write_bytes(log.read_bytes()[:100])
-    capsys.readouterr()
-    assert exit_code("show", "s/call") == 2
-    assert "runs/s/call/state.jsonl" in capsys.readouterr().err
+    assert "runs/s/call/state.jsonl" in output_of(capsys, "show", "s/call", code=2).err
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])
@@ -65,9 +61,7 @@ def test_damage_is_told_by_exit_code_1(
     exit_code("run")
     path = project / "runs/s/call/run_report.md"
     path.write_text(path.read_text().replace("hi", "ho"))
-    capsys.readouterr()
-    assert exit_code(command) == 1
-    assert "run_report.md" in capsys.readouterr().out
+    assert "run_report.md" in output_of(capsys, command, code=1).out
 
 
 def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +94,7 @@ BAD = [
 def test_bad_input_is_one_line_and_exit_code_2(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: str
 ) -> None:
-    assert exit_code(*arguments) == 2
-    said = capsys.readouterr().err
+    said = output_of(capsys, *arguments, code=2).err
     assert said.count("\n") == 1
     assert word in said
     assert not list((project / "runs").glob("*/*"))
@@ -164,8 +157,7 @@ def test_a_broken_file_is_named_and_nothing_is_written(
     path = project / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    assert exit_code("run", "tasks/s/call.yaml") == 2
-    said = capsys.readouterr().err
+    said = output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
     assert said.count("\n") == 1
     assert word in said
     assert not list((project / "runs").glob("*/*"))
@@ -177,8 +169,7 @@ def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.Cap
     path.write_text(
         path.read_text().replace('"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
     )
-    assert exit_code("run", "tasks/s/call.yaml") == 2
-    assert "tasks/s/call.yaml:1:" in capsys.readouterr().err
+    assert "tasks/s/call.yaml:1:" in output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
     assert not list((project / "runs").glob("*/*"))
 
 
@@ -188,8 +179,7 @@ def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.Cap
     path = project / "tasks/s/call.yaml"
     path.write_text(path.read_text().replace('"final_answer"', '"loop_budget"'))
     os.chdir(project / "tasks")  # which the fixture takes back
-    assert exit_code("run", "s/call") == 1
-    told = capsys.readouterr().err.partition("tachograph show ")[2].partition("`")[0]
+    told = output_of(capsys, "run", "s/call", code=1).err.partition("tachograph show ")[2].partition("`")[0]
     assert exit_code("show", told) == 0 and exit_code("doctor") == 0
     assert f"{told}; read" in capsys.readouterr().out
     assert (project / "runs/s/call/state.jsonl").read_bytes() == before
@@ -203,12 +193,10 @@ def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixtur
     partial = project / "runs/s/sent_once.partial"
     partial.mkdir()
     (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
-    assert exit_code("run", "tasks/s/sent_once.yaml") == 2
-    assert "resume" in capsys.readouterr().err
+    assert "resume" in output_of(capsys, "run", "tasks/s/sent_once.yaml", code=2).err
     (partial / "mounts").mkdir(exist_ok=True)
     assert exit_code("show", "s/sent_once.partial") == 0
-    assert exit_code("resume", "s/sent_once") == 3
-    assert "1.c0.i1" in capsys.readouterr().err
+    assert "1.c0.i1" in output_of(capsys, "resume", "s/sent_once", code=3).err
     assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1") == 0
     assert b'"settled"' in (folder / "state.jsonl").read_bytes()
     assert exit_code("verify", "s/sent_once") == 0
@@ -223,8 +211,7 @@ def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None
     path.write_text(text.replace("WORD", "allow"))
     assert exit_code("policy", "test") == 0
     path.write_text(text.replace("WORD", "deny"))
-    assert exit_code("policy", "test") == 1
-    assert "policy/tests/t.yaml:1:" in capsys.readouterr().out
+    assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=1).out
     path.write_text(text.replace('"call"', '"cal"'))
     assert exit_code("policy", "test") == 2
     assert exit_code("policy", "check", "policy/call.yaml") == 0
@@ -237,8 +224,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
     interrupt = '    if __import__("os").environ.pop("INTERRUPT", ""):\n        raise KeyboardInterrupt\n'
     path.write_text(path.read_text().replace("    return {", f"{interrupt}    return {{"))
     monkeypatch.setenv("INTERRUPT", "once")
-    assert exit_code("run", "tasks/s/call.yaml") == 130
-    assert "resume" in capsys.readouterr().err
+    assert "resume" in output_of(capsys, "run", "tasks/s/call.yaml", code=130).err
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
 
@@ -299,8 +285,7 @@ def test_a_project_without_a_task_and_what_is_no_file_of_one(
 
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code() == 2
-    assert "check" in capsys.readouterr().out
+    assert "check" in output_of(capsys, code=2).out
 
 
 def test_of_an_unknown_command_one_like_it_is_named(project: Path) -> None:
@@ -313,8 +298,7 @@ def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.Capt
     os.rename(project / "runs/s/call", project / "runs/s/call.partial")
     path = project / "tools/look.py"  # which the run never calls, and offers to the model
     path.write_text(path.read_text().replace('"Read a file."', '"Look into a file."'))
-    assert exit_code("resume", "s/call") == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    assert output_of(capsys, "resume", "s/call", code=1).err.count("\n") == 1
 
 
 def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
@@ -336,15 +320,11 @@ def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: pytest.Capt
     exit_code("run")
     os.rename(project / "runs/s/call", project / "runs/s/call.partial")
     how = "`tachograph resume s/call`"
-    capsys.readouterr()
     for command in ("check", "accept", "verify", "replay", "explain"):
-        assert exit_code(command, "s/call") == 2
-        said = capsys.readouterr().err
+        said = output_of(capsys, command, "s/call", code=2).err
         assert how in said and said.count("\n") == 1
-    assert exit_code("show", "s/call") == 0
-    assert how in capsys.readouterr().out.splitlines()[-1]
-    assert exit_code("check") == 1
-    said = capsys.readouterr().out
+    assert how in output_of(capsys, "show", "s/call").out.splitlines()[-1]
+    said = output_of(capsys, "check", code=1).out
     assert how in said and "tasks/s/call.yaml" not in said
     assert exit_code("resume", "s/call") == exit_code("check", "s/call") == 0
     assert exit_code("resume", "s/call") == 2
@@ -357,11 +337,9 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(
     agent = Agent(lambda asked: LLMOutput(final_answer="yes"), [], Policy.load("policy/call.yaml"))
     record(agent, "Is it so?", out="runs/code/mine")
     for command in ("check", "replay", "explain"):
-        capsys.readouterr()
-        assert exit_code(command) == 0
-        assert "runs/code/mine: " in capsys.readouterr().out
-        assert exit_code(command, "s/call", "code/mine") == 2  # it would be done with less than was asked
-        assert "tachograph.replay" in capsys.readouterr().err
+        assert "runs/code/mine: " in output_of(capsys, command).out
+        # it would be done with less than was asked
+        assert "tachograph.replay" in output_of(capsys, command, "s/call", "code/mine", code=2).err
     assert exit_code("accept", "code/mine") == 2
     assert exit_code("verify", "code/mine") == exit_code("ls") == 0
     os.rename("runs/code/mine", "runs/code/mine.partial")
@@ -370,8 +348,7 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(
         said = "".join(capsys.readouterr())
         assert "`tachograph.resume`" in said and "tachograph resume" not in said  # which it has no task for
     os.chdir(project.parent)  # out of the project, until the fixture takes it back
-    assert exit_code("check", "p/runs/code/mine.partial") == 2
-    assert "tachograph.check" in capsys.readouterr().err
+    assert "tachograph.check" in output_of(capsys, "check", "p/runs/code/mine.partial", code=2).err
 
 
 def test_any_folder_with_a_log_is_read(
@@ -386,10 +363,8 @@ def test_any_folder_with_a_log_is_read(
     assert exit_code("verify", "open.partial") == exit_code("show", "no") == 2
     assert "no: holds no log" in capsys.readouterr().err
     assert exit_code("show", str(project / "tasks/s/call.yaml")) == 2  # a file that is no log
-    capsys.readouterr()
     address = f"http://127.0.0.1:{unused_port()}/v1/traces"
-    assert exit_code("push", "mine", "--endpoint", address) == 1
-    assert address in capsys.readouterr().err
+    assert address in output_of(capsys, "push", "mine", "--endpoint", address, code=1).err
 
 
 def test_what_may_not_be_read_is_one_line(
@@ -400,9 +375,7 @@ def test_what_may_not_be_read_is_one_line(
 
     monkeypatch.setattr(Project, "run_names", refused)
     for command in ("ls", "verify", "check"):
-        capsys.readouterr()
-        assert exit_code(command) == 1
-        assert capsys.readouterr().err == "tachograph: runs/s: Permission denied\n"
+        assert output_of(capsys, command, code=1).err == "tachograph: runs/s: Permission denied\n"
 
 
 def test_a_closed_standard_output_is_no_error() -> None:

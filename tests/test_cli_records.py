@@ -14,7 +14,7 @@ from msgspec import structs
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.lines import read_log
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.hostile import log_of
 from tests.project import make_project, scenarios
 
@@ -31,9 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code("run")
-    capsys.readouterr()
-    assert exit_code("explain", "s/call") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "explain", "s/call").out
     for rule in ("tool_registry", "arg_schema", "cycle_detection", "loop_budget", "approval"):
         assert f"allow    {rule}" in said
     assert "(policy/call.yaml#/tool_registry/allowed/echo)" in said and "approval/required_for" not in said
@@ -44,10 +42,8 @@ def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.Ca
     same = (project / "policy/call.yaml").read_text()
     (project / "policy/same.yaml").write_text(f"# the same\n{same}")
     (project / "policy/none.yaml").write_text("schema: policy/v1\n")
-    capsys.readouterr()
     assert exit_code("replay", "s/call", "--policy", "policy/same.yaml") == 0
-    assert exit_code("replay", "s/call", "--policy", "policy/none.yaml") == 1
-    said = capsys.readouterr().out
+    said = output_of(capsys, "replay", "s/call", "--policy", "policy/none.yaml", code=1).out
     assert "deny by loop_budget" in said
     assert "policy/none.yaml#/loop_budget" in said
     assert exit_code("replay", "s/call", "--policy", "policy/gone.yaml") == 2
@@ -56,9 +52,7 @@ def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.Ca
 def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("ls") == 2
     exit_code("run")
-    capsys.readouterr()
-    assert exit_code("ls") == 0
-    (first, second) = capsys.readouterr().out.splitlines()
+    (first, second) = output_of(capsys, "ls").out.splitlines()
     assert first.split()[:2] == ["s/call", "final_answer"]
     assert second.split()[0] == "s/sent_once"
     log = project / "runs/s/call/state.jsonl"
@@ -67,11 +61,9 @@ def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> N
     # the first is shown up to its damage, the second holds in itself and is no run
     for damaged, shown in ((log.read_bytes()[:-9], 0), (log_of(moved), 2)):
         log.write_bytes(damaged)
-        assert exit_code("ls") == 1
-        (told, whole) = capsys.readouterr().out.splitlines()
+        (told, whole) = output_of(capsys, "ls", code=1).out.splitlines()
         assert told.startswith("s/call") and whole == second
-        assert exit_code("page", "s/call") == shown
-        assert len(capsys.readouterr().err.splitlines()) == bool(shown)
+        assert len(output_of(capsys, "page", "s/call", code=shown).err.splitlines()) == bool(shown)
 
 
 def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,20 +92,17 @@ def test_a_condition_on_an_argument_that_is_not_there_is_refused(
     tests = {"schema": "policy-tests/v1", "policy": "policy/odd.yaml", "tests": [test]}
     (project / "policy/tests/odd.yaml").write_text(json.dumps(tests))
     exit_code("run", "s/call")
-    capsys.readouterr()
     for words in (
         ("policy", "decide", "policy/odd.yaml", "look"),
         ("policy", "test"),
         ("replay", "s/call", "--policy", "policy/odd.yaml"),
     ):
-        assert exit_code(*words) == 2
-        assert "policy/odd.yaml:5:7: " in capsys.readouterr().err
+        assert "policy/odd.yaml:5:7: " in output_of(capsys, *words, code=2).err
 
 
 def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "policy/less.yaml").write_text("extends: call.yaml\nloop_budget: {max_tokens: 7}\n")
-    assert exit_code("policy", "show", "policy/less.yaml") == 0
-    shown = yaml.safe_load(capsys.readouterr().out)
+    shown = yaml.safe_load(output_of(capsys, "policy", "show", "policy/less.yaml").out)
     assert (shown["loop_budget"]["max_tokens"], shown["schema"]) == (7, "policy/v1")
 
 
@@ -124,8 +113,7 @@ def test_an_ending_that_nobody_expects_is_exit_code_1(
     data = json.loads(task.read_text())
     data |= {"expected": {}, "llm": {"stub": {"turns": [{"say": "nothing to use"}]}}}
     task.write_text(json.dumps(data))
-    assert exit_code("run", "s/call") == 1
-    assert "llm_invalid_output" in capsys.readouterr().out
+    assert "llm_invalid_output" in output_of(capsys, "run", "s/call", code=1).out
     data["expected"] = {"ending": "failure_mode_terminal"}
     task.write_text(json.dumps(data))
     assert exit_code("run", "s/call") == 0
@@ -138,8 +126,7 @@ def test_a_word_on_what_is_not_in_doubt_is_refused(project: Path, capsys: pytest
         partial = project / "runs/s/sent_once.partial"
         partial.mkdir()
         (partial / "state.jsonl").write_bytes(b"".join(lines[:number]))
-        assert exit_code("resume", "s/sent_once", "--done", "9.c0.i1") == 2
-        assert "9.c0.i1" in capsys.readouterr().err
+        assert "9.c0.i1" in output_of(capsys, "resume", "s/sent_once", "--done", "9.c0.i1", code=2).err
         assert (partial / "state.jsonl").read_bytes() == b"".join(lines[:number])
         shutil.rmtree(partial)
 
@@ -150,8 +137,7 @@ def test_a_damaged_log_is_named(project: Path, capsys: pytest.CaptureFixture[str
     partial = project / "runs/s/call.partial"
     partial.mkdir()
     (partial / "state.jsonl").write_bytes(lines[0] + lines[2] + lines[3])
-    assert exit_code("resume", "s/call") == 2
-    assert "state.jsonl:2" in capsys.readouterr().err
+    assert "state.jsonl:2" in output_of(capsys, "resume", "s/call", code=2).err
 
 
 POLICIES = [
@@ -169,8 +155,7 @@ def test_what_is_wrong_with_a_policy_is_named(
     project: Path, capsys: pytest.CaptureFixture[str], line: str, word: str
 ) -> None:
     (project / "policy/odd.yaml").write_text(f"schema: policy/v1\n{line}\n")
-    assert exit_code("policy", "check", "policy/odd.yaml") == 2
-    assert word in capsys.readouterr().err
+    assert word in output_of(capsys, "policy", "check", "policy/odd.yaml", code=2).err
 
 
 def test_drift_is_accepted_without_repeating_what_is_external(
@@ -181,9 +166,7 @@ def test_drift_is_accepted_without_repeating_what_is_external(
     mail.write_text(mail.read_text().replace('return {"bytes": len(args["text"])}', "raise SystemExit"))
     (project / "book/a.txt").write_text("other")
     assert exit_code("check", "s/sent_once") == 1
-    capsys.readouterr()
-    assert exit_code("accept", "s/sent_once", "s/call") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "accept", "s/sent_once", "s/call").out
     assert "EFFECT 2.c0.i1" in said and "INPUT book/a.txt" in said and "s/call: holds" in said
     assert exit_code("check") == exit_code("verify") == exit_code("replay") == 0
     assert '"bytes":5' in (project / "runs/s/sent_once/state.jsonl").read_text()
@@ -199,8 +182,7 @@ def test_an_external_effect_that_was_never_made_is_not_made_up(
     task = project / "tasks/s/sent_once.yaml"
     task.write_text(task.read_text().replace("hello", "hello, hello"))
     before = (project / "runs/s/sent_once/state.jsonl").read_bytes()
-    assert exit_code("accept", "s/sent_once") == 1
-    assert "--again" in capsys.readouterr().err
+    assert "--again" in output_of(capsys, "accept", "s/sent_once", code=1).err
     assert exit_code("run", "s/sent_once") == 1
     assert (project / "runs/s/sent_once/state.jsonl").read_bytes() == before
     assert not (project / "runs/s/sent_once.partial").exists()
@@ -216,9 +198,8 @@ def test_an_external_effect_that_failed_is_neither_taken_nor_made_again_unasked(
     assert exit_code("run") == 1
     mail.write_text(right)
     shutil.rmtree("runs")
-    capsys.readouterr()
-    assert exit_code("run", "s/sent_once", "s/call") == 1
-    assert "run s/sent_once --again" in capsys.readouterr().err and Path("runs/s/call").is_dir()
+    assert "run s/sent_once --again" in output_of(capsys, "run", "s/sent_once", "s/call", code=1).err
+    assert Path("runs/s/call").is_dir()
     assert exit_code("run", "s/sent_once", "--again") == 0 and "taken" not in caplog.text
     assert exit_code("run", "s/sent_once") == 0 and "s/sent_once --again" in caplog.text
     fault = '"faults": [{"target": "tool", "step": 1, "raises": "ValueError"}]'
@@ -274,9 +255,7 @@ def test_verdicts_are_told_before_anything_else_and_no_run_is_accepted_without_t
     assert exit_code("accept", "s/sent_once", "s/call") == 2
     assert states(project) == before
     report.write_bytes(whole)
-    capsys.readouterr()
-    assert exit_code("accept", "s/sent_once", "s/call") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "accept", "s/sent_once", "s/call").out.splitlines()
     assert lines[0].startswith("s/call: VERDICT 1.c0.d") and "s/sent_once" in lines[1]
     assert exit_code("check") == 0
 
@@ -288,8 +267,7 @@ def test_an_exposure_is_accepted_by_its_flag_alone(project: Path, capsys: pytest
     exit_code("run")
     policy.write_text(plain)
     before = states(project)
-    assert exit_code("accept", "s/call") == 2
-    assert "--exposure" in capsys.readouterr().err and states(project) == before
+    assert "--exposure" in output_of(capsys, "accept", "s/call", code=2).err and states(project) == before
     assert exit_code("accept", "s/call", "--exposure") == 0
     assert exit_code("check") == 0
 
@@ -300,9 +278,7 @@ def test_a_run_is_explained_up_to_where_it_goes_another_way(
     exit_code("run")
     policy = project / "policy/sent_once.yaml"
     policy.write_text(policy.read_text().replace('"mail", ', ""))
-    capsys.readouterr()
-    assert exit_code("explain", "s/sent_once") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "explain", "s/sent_once").out
     assert "deny     tool_registry" in said and "another way" in said
 
 
@@ -321,8 +297,8 @@ def test_one_doubt_has_one_word(project: Path, capsys: pytest.CaptureFixture[str
     partial = project / "runs/s/sent_once.partial"
     partial.mkdir()
     (partial / "state.jsonl").write_bytes(b"".join(lines[:4]))
-    assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1", "--not-done", "1.c0.i1") == 2
-    assert "1.c0.i1" in capsys.readouterr().err
+    words = ("--done", "1.c0.i1", "--not-done", "1.c0.i1")
+    assert "1.c0.i1" in output_of(capsys, "resume", "s/sent_once", *words, code=2).err
 
 
 def test_a_task_of_another_project_is_refused(
@@ -396,5 +372,4 @@ def test_a_run_goes_on_only_from_what_it_began_with(
     assert exit_code("resume", "s/sent_once") == 0
     assert exit_code("check", "s/sent_once") == 0
     (project / "helper.py").write_text("X = 3\n")
-    assert exit_code("check", "s/sent_once") == 1
-    assert "helper.py: has changed" in capsys.readouterr().out
+    assert "helper.py: has changed" in output_of(capsys, "check", "s/sent_once", code=1).out

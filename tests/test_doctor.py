@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.evidence import doctor
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -25,11 +25,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def findings(capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, str]]:
     """Return what is not ok, after a look at the exit code and at the lines for people."""
-    capsys.readouterr()
-    assert exit_code("doctor", "--json") == code
-    found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
-    assert exit_code("doctor") == code
-    assert len(capsys.readouterr().out.splitlines()) == len(found)
+    found: list[dict[str, str]] = json.loads(output_of(capsys, "doctor", "--json", code=code).out)
+    assert len(output_of(capsys, "doctor", code=code).out.splitlines()) == len(found)
     return [finding for finding in found if finding["status"] != "ok"]
 
 
@@ -90,9 +87,7 @@ def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str])
     shutil.move(project / "runs/s/call", project / "runs/s/call.partial")
     log = project / "runs/s/call.partial/state.jsonl"
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
-    capsys.readouterr()
-    assert exit_code("ls") == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.split() for line in output_of(capsys, "ls").out.splitlines()]
     assert [line[:2] for line in lines] == [["s/sent_once", "final_answer"], ["s/call", "open"]]
     log.write_bytes(b"")  # its process ended before the first line
     assert exit_code("ls") == 0

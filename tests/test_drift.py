@@ -18,7 +18,7 @@ from tachograph.evidence.drift import drift
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import make_project, scenarios
 
 ROOT = Path(__file__).parents[1]
@@ -43,9 +43,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 1, command: str = "check") -> list[str]:
-    capsys.readouterr()
-    assert exit_code(command, *words) == code
-    return capsys.readouterr().out.splitlines()
+    return output_of(capsys, command, *words, code=code).out.splitlines()
 
 
 EDITS = [

@@ -23,7 +23,7 @@ from tachograph.runtime.agent import RunResult
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned
 from tachograph.testing import decide
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 BUDGET = dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 100_000)
@@ -307,14 +307,13 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
         mcp("s__v", command=command)
     lock = accepted(tmp_path)
     before = lock.read_bytes()
-    assert exit_code("mcp", "inspect", "srv", "--lock", str(lock), "--", *command) == 0
-    assert exit_code("mcp", "inspect", "srv", "--lock", str(lock), "--", *command, "added") == 1
-    assert "third: added" in capsys.readouterr().out
-    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", *command, "odd") == 2
-    assert "\u001b" not in capsys.readouterr().err
-    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", "/nowhere/at/all") == 2
-    assert exit_code("mcp", "inspect", "srv", "--", sys.executable, "-c", "import not_there") == 2
-    assert "not_there'" in capsys.readouterr().err
+    at = ("srv", "--lock", str(lock), "--")
+    assert exit_code("mcp", "inspect", *at, *command) == 0
+    assert "third: added" in output_of(capsys, "mcp", "inspect", *at, *command, "added", code=1).out
+    assert "\u001b" not in output_of(capsys, "mcp", "accept", *at, *command, "odd", code=2).err
+    assert exit_code("mcp", "accept", *at, "/nowhere/at/all") == 2
+    ends = (sys.executable, "-c", "import not_there")
+    assert "not_there'" in output_of(capsys, "mcp", "inspect", "srv", "--", *ends, code=2).err
     assert (
         exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
     )

@@ -20,7 +20,7 @@ from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.hostile import log_of
 from tests.project import POLICY, make_project, merged
 
@@ -153,11 +153,9 @@ def test_prices_decide_only_what_they_are_held_against(
     ):
         path = root / f"policy/{name}.yaml"
         path.write_text(json.dumps(merged(merged(POLICY, paid), delta)))
-        assert exit_code("replay", "--policy", str(path)) == code
-        assert said in "".join(capsys.readouterr())
+        assert said in "".join(output_of(capsys, "replay", "--policy", str(path), code=code))
     (root / "policy/paid.yaml").write_text((root / "policy/dearer.yaml").read_text())
-    assert exit_code("check") == 1
-    assert "OTHER" in (out := capsys.readouterr().out) and "ASKED" not in out
+    assert "OTHER" in (out := output_of(capsys, "check", code=1).out) and "ASKED" not in out
     tests = {"schema": "policy-tests/v1", "policy": "policy/paid.yaml", "tests": []}
     tests["tests"] = [{"name": "n", "expect": "deny", "step": True, "used": {"cost": 1_000_000_000}}]
     (root / "policy/tests").mkdir()
@@ -205,7 +203,6 @@ def test_a_model_without_a_price_is_refused(tmp_path: Path, capsys: pytest.Captu
     rows = [{"name": "free", "turns": ["done"], "expect": {}}]
     rows[0]["policy"] = {"loop_budget": {"max_cost": "1 USD"}}
     root = make_project(tmp_path / "p", rows)
-    assert exit_code("run", str(root / "tasks/s/free.yaml")) == 2
-    said = capsys.readouterr().err
+    said = output_of(capsys, "run", str(root / "tasks/s/free.yaml"), code=2).err
     assert "policy/free.yaml:1:" in said and "stub:script" in said and len(said.splitlines()) == 1
     assert not [path for path in (root / "runs").rglob("*") if path.is_file()]

@@ -12,7 +12,7 @@ import pytest
 from tachograph.evidence.record import earlier_lines, record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.file import LogFile
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -49,10 +49,8 @@ def test_a_side_file_of_another_shape_is_refused_each_time(
         os.mkfifo(place)
     else:
         place.write_text(content)
-    capsys.readouterr()
     for _ in range(2):  # no lock is left behind in this process
-        assert exit_code("resume", "s/sent_once") == 2
-        assert f"sent_once.partial/{file}" in capsys.readouterr().err
+        assert f"sent_once.partial/{file}" in output_of(capsys, "resume", "s/sent_once", code=2).err
     place.unlink()
     assert exit_code("resume", "s/sent_once") == 0
 
@@ -62,9 +60,7 @@ def test_an_open_run_beside_its_record_is_named_by_its_folder(
 ) -> None:
     partial = opened(project)
     for name, is_open in (("s/sent_once", False), ("runs/s/sent_once.partial", True)):
-        capsys.readouterr()
-        assert exit_code("show", name) == 0
-        assert ("tachograph resume s/sent_once" in capsys.readouterr().out) == is_open
+        assert ("tachograph resume s/sent_once" in output_of(capsys, "show", name).out) == is_open
         assert exit_code("verify", name) == (2 if is_open else 0)
     for is_at_work in (True, False):
         with closing(LogFile(partial)) if is_at_work else nullcontext():

@@ -29,7 +29,7 @@ from tachograph.runtime.policy.sections import PolicyFile
 from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import parse
 from tests import test_agent_corpora, test_corpora
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import folder_of_row, merged, scenarios, task_of_row
 
 ROOT = Path(__file__).parents[1]
@@ -301,17 +301,15 @@ def test_a_comparison_is_printed(
         tool.write("\nraise SystemExit('a comparison runs nothing')\n")
     new = changed(root, url_allowlist=["https://news.test/"], on_deny="inform")
     assert exit_code("policy", "diff", "policy/v1.yaml", "policy/v1.yaml") == 0
-    assert exit_code("policy", "diff", "policy/v1.yaml", new) == 1
-    out = capsys.readouterr().out
+    out = output_of(capsys, "policy", "diff", "policy/v1.yaml", new, code=1).out
     assert "WIDER /url_allowlist: GET, HEAD https://news.test/ for fetch" in out
     assert "TIGHTER /url_allowlist: GET, HEAD https://corpus.test/ for fetch" in out
     assert "NOTE /on_deny" in out
-    assert exit_code("policy", "diff", "policy/v1.yaml", new, "--json") == 1
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(capsys, "policy", "diff", "policy/v1.yaml", new, "--json", code=1).out)
     assert [it["kind"] for it in found["changes"]] == ["WIDER", "TIGHTER", "NOTE"]
     assert found["changes"][0]["example"]["now"]["decision"] == "allow"
-    assert exit_code("policy", "diff", "policy/v1.yaml", new, "--markdown") == 1
-    assert "`GET, HEAD https://news.test/`" in capsys.readouterr().out
+    out = output_of(capsys, "policy", "diff", "policy/v1.yaml", new, "--markdown", code=1).out
+    assert "`GET, HEAD https://news.test/`" in out
     assert exit_code("policy", "diff", "policy/v1.yaml", "policy/none.yaml") == 2
     assert exit_code("policy", "diff", "policy/v1.yaml", new, "--json", "--markdown") == 2
 
@@ -320,8 +318,7 @@ def test_what_a_policy_below_allows_in_vain_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project_of(tmp_path))
-    assert exit_code("run", "agents/refused_by_the_policy_above", "agents/one_child") == 0
-    told = capsys.readouterr().err
+    told = output_of(capsys, "run", "agents/refused_by_the_policy_above", "agents/one_child").err
     assert "policy/editor.yaml" in told and "/tool_registry: write" in told and "team.yaml" not in told
 
 
@@ -330,8 +327,7 @@ def test_recorded_runs_go_another_way_under_another_policy(
 ) -> None:
     root = project_of(tmp_path)
     monkeypatch.chdir(root)
-    assert exit_code("policy", "diff", "policy/v1.yaml", changed(root, url_allowlist=[]), "--runs") == 0
-    out = capsys.readouterr().out
+    out = output_of(capsys, "policy", "diff", "policy/v1.yaml", changed(root, url_allowlist=[]), "--runs").out
     assert "RUN runs/canonical/v1 goes another way" in out
     assert "runs/loop/hooks" not in out  # which decides nothing about a URL
     assert "of 18 recorded runs" in out
@@ -352,8 +348,8 @@ def test_a_draft_lets_its_runs_pass_and_no_more(
         assert suggest([(Gate(draft, gate.tools.values()), questions)]).version == draft.version
     root = project_of(tmp_path)
     monkeypatch.chdir(root)
-    assert exit_code("policy", "suggest", "canonical/v1", "policy_gates/pg1_off_allowlist_url") == 0
-    (root / "policy/draft.yaml").write_text(capsys.readouterr().out)
+    drafted = output_of(capsys, "policy", "suggest", "canonical/v1", "policy_gates/pg1_off_allowlist_url")
+    (root / "policy/draft.yaml").write_text(drafted.out)
     assert exit_code("policy", "diff", "policy/v1.yaml", "policy/draft.yaml") == 0
     assert exit_code("policy", "suggest", "canonical/v1", "loop/secrets") == 2
     assert exit_code("policy", "suggest", "loop/none") == 2
@@ -373,9 +369,7 @@ def test_what_no_test_notices_comes_with_one_that_does(
         head = f"schema: policy-tests/v1\npolicy: {policy}\ntests:\n"
         first = "- {name: one, call: {tool: shell}, expect: deny}\n"
         file.write_text(head + first)
-        capsys.readouterr()
-        assert exit_code("policy", "coverage") == 1
-        printed = capsys.readouterr().out
+        printed = output_of(capsys, "policy", "coverage", code=1).out
         file.write_text(head + first + printed.partition("\n")[2])
         assert exit_code("policy", "test") == 0
         assert exit_code("policy", "coverage") == 0

@@ -24,7 +24,7 @@ from tachograph.review.explain import explain
 from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
-from tests.commands import exit_code
+from tests.commands import output_of
 from tests.project import POLICY, make_project, merged, scenarios, script, task_of_row
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
@@ -92,8 +92,7 @@ def test_what_is_wrong_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write(project, profile, task)
-    assert exit_code("run", "s/asked") == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = output_of(capsys, "run", "s/asked", code=2).err.splitlines()
     assert said in line and not [path for path in (project / "runs").rglob("*") if path.is_file()]
 
 
@@ -114,8 +113,7 @@ def test_what_is_wrong_is_one_line(
 def test_a_profile_that_cannot_be_asked_leaves_nothing(
     project: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code("run", "--profile", *words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = output_of(capsys, "run", "--profile", *words, code=2).err.splitlines()
     assert said in line and not (project / "tasks/asked").exists() and not (project / "runs").exists()
 
 
@@ -147,13 +145,11 @@ def test_what_a_policy_below_allows_in_vain_is_told_and_may_not_hide_more(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(project, {"agents": ["helper"]}, {})
-    assert exit_code("run", "s/asked") == 0
-    told = capsys.readouterr().err.splitlines()
+    told = output_of(capsys, "run", "s/asked").err.splitlines()
     assert any(it.startswith("tachograph: policy/helper.yaml allows ") and "reader.yaml" in it for it in told)
     below = project / "policy/helper.yaml"
     below.write_text(json.dumps({**json.loads(below.read_text()), "redact": {"kinds": ["email"]}}))
-    assert exit_code("run", "s/asked") == 2
-    *_, line = capsys.readouterr().err.splitlines()  # after what is allowed in vain
+    *_, line = output_of(capsys, "run", "s/asked", code=2).err.splitlines()  # after what is allowed in vain
     assert line.startswith("tachograph: policy/helper.yaml:1:") and "email is not redacted" in line
 
 
@@ -183,8 +179,7 @@ def test_an_edit_of_a_plan_that_changes_no_decision_flips_no_run(tmp_path: Path)
 
 def test_profiles_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project, {"model": "openai:gpt", "hand_over_to": ["helper"]}, {})
-    assert exit_code("profiles") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "profiles").out.splitlines()
     at = lines.index("looker: Looks.")
     assert lines[at + 1].split() == ["policy/reader.yaml,", "openai:gpt,", "look,", "helper"]
 

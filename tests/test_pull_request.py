@@ -22,7 +22,7 @@ from tachograph.evidence.project import Project
 from tachograph.fail.errors import TaskError
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tachograph.runtime.schema.validator import SchemaValidator
-from tests.commands import exit_code
+from tests.commands import output_of
 from tests.project import made_once
 from tests.test_drift import ROOT, edit, told
 from tests.test_revisions import MINE, commit, git
@@ -236,8 +236,7 @@ def test_a_damaged_record_is_told_on_either_side(repository: Path, capsys: Out) 
 
 @pytest.mark.parametrize("base", ["none", "--all", "HEAD^{tree}", ""])
 def test_a_base_that_is_no_commit(repository: Path, capsys: Out, base: str) -> None:
-    assert exit_code("review", "--", base) == 2
-    (said,) = capsys.readouterr().err.splitlines()
+    (said,) = output_of(capsys, "review", "--", base, code=2).err.splitlines()
     assert said.startswith(f"tachograph: {base}")
 
 

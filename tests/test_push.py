@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.servers import unused_port
 from tests.smoke.test_traces import attributes_of, read
 
@@ -159,5 +159,4 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(ROOT)
     more = ["--endpoint", f"http://127.0.0.1:{unused_port()}/"] if words[:1] == ["--header"] else []
-    assert exit_code("push", "canonical/v1", *words, *more) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(output_of(capsys, "push", "canonical/v1", *words, *more, code=2).err.splitlines()) == 1

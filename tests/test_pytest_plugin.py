@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import exit_code
+from tests.commands import output_of
 
 ROOT = Path(__file__).parents[1]
 CALL = {"tool": "search", "arguments": {"query": "seals"}}
@@ -60,8 +60,7 @@ def test_each_test_is_one_of_pytest(
     assert "policy/tests/v1.yaml::" in done.stdout and "other." not in done.stdout
     printed = done.stdout.splitlines()
     for name, code, lines in (("bad", 1, 2), ("broken", 2, 1), ("misspelt", 2, 1)):
-        assert exit_code("policy", "test", f"policy/tests/{name}.yaml") == code
-        out, err = capsys.readouterr()
+        out, err = output_of(capsys, "policy", "test", f"policy/tests/{name}.yaml", code=code)
         assert out.startswith("1 of 2 tests", out.rfind("\n", 0, -1) + 1) or not out
         said = [line.removeprefix("tachograph: ") for line in (out + err).splitlines()]
         said = [line for line in said if line.startswith(f"policy/tests/{name}.yaml:")]

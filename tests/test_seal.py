@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.cli.common import harmless
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.deaths import deaths
 from tests.project import make_project, scenarios
 
@@ -61,8 +61,7 @@ def pair() -> list[bytes]:
 
 
 def test_a_seal_holds_and_is_read_by_sha256sum(sealed: Path, capsys: Said) -> None:
-    assert exit_code("verify", "--signers", "../signers") == 0
-    assert NAME in capsys.readouterr().out
+    assert NAME in output_of(capsys, "verify", "--signers", "../signers").out
     subprocess.run(["sha256sum", "--check", "--strict", SUMS], check=True)
     names = [line[66:] for line in Path(SUMS).read_text().splitlines()]
     assert names == sorted(names)
@@ -90,8 +89,7 @@ BROKEN = [
 @pytest.mark.parametrize(("name", "text", "signed"), BROKEN)
 def test_changes_are_named(sealed: Path, capsys: Said, name: str, text: str | None, signed: bool) -> None:
     change(name, text)
-    assert exit_code("verify", "--signers", "../signers") == 1
-    first, *others = capsys.readouterr().out.splitlines()
+    first, *others = output_of(capsys, "verify", "--signers", "../signers", code=1).out.splitlines()
     assert first.startswith(SUMS) and (NAME in first) is signed
     assert [line.partition(":")[0] for line in others] == [name] * signed
 
@@ -114,8 +112,7 @@ def test_refusals(sealed: Path, capsys: Said, name: str, text: str | None, key: 
     before = pair()
     change("tasks/s/new.yaml", "new\n")
     change(name, text)
-    assert exit_code("seal", "--key", f"../{key}") == code
-    said = capsys.readouterr()
+    said = output_of(capsys, "seal", "--key", f"../{key}", code=code)
     assert (harmless(name) if key == "key" else key) in (said.err if code == 2 else said.out)
     assert said.err.count("\n") == (code == 2) and pair() == before
 
@@ -132,8 +129,7 @@ def test_wherever_a_seal_dies_sums_lie_beside_their_own_signature(sealed: Path, 
     folder, key, signers = (str(sealed.parent / name) for name in ("copy/p", "key", "signers"))
     for _ in deaths(Path(folder), lambda: (os.chdir(folder), exit_code("seal", "--key", key)), sealed):
         os.chdir(folder)
-        assert exit_code("verify", "--signers", signers) == 1
-        assert (NAME in capsys.readouterr().out) is Path(SUMS).exists()
+        assert (NAME in output_of(capsys, "verify", "--signers", signers, code=1).out) is Path(SUMS).exists()
     os.chdir(folder)
     assert exit_code("verify", "--signers", signers) == 0
 

@@ -13,7 +13,7 @@ import tachograph
 from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, ToolCall
 from tachograph.evidence.verify import verify
 from tachograph.runtime.log import events as log
-from tests.commands import exit_code
+from tests.commands import output_of
 from tests.project import BOARD, POLICY, TEAM, make_project, merged
 
 NAMES = [*TEAM, *BOARD, "anna", "ben", "exit_plan"]
@@ -323,8 +323,8 @@ def test_a_function_starts_the_same_agents_everywhere(
     )
     profile = json.loads((root / "profiles/reader.yaml").read_text())
     (root / "profiles/reader.yaml").write_text(json.dumps({**profile, "functions": {"pipeline": ["ben"]}}))
-    assert exit_code("run", str(root / "tasks/s/x.yaml")) == 2
-    assert "two tools are called 'pipeline'" in capsys.readouterr().err
+    said = output_of(capsys, "run", str(root / "tasks/s/x.yaml"), code=2).err
+    assert "two tools are called 'pipeline'" in said
 
 
 @pytest.mark.parametrize(
@@ -342,6 +342,5 @@ def test_what_cannot_start_agents_is_refused(
     root = make_project(
         tmp_path / "p", [{**row, "policy": {"tool_registry": {"allowed": ["echo", "pipeline", "anna"]}}}]
     )
-    assert exit_code("run", str(root / "tasks/s/x.yaml")) == 2
-    said = capsys.readouterr().err
+    said = output_of(capsys, "run", str(root / "tasks/s/x.yaml"), code=2).err
     assert words in said and len(said.splitlines()) == 1

@@ -18,7 +18,7 @@ from tachograph.views.outline import Node, outline
 from tachograph.views.page import page
 from tachograph.views.tree import drawn
 from tests import markup
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.hostile import HOSTILE, run_at, scene
 from tests.logs import Log, call
 
@@ -62,12 +62,10 @@ def test_colours_are_for_terminals_and_rich_for_trees(
     monkeypatch.setenv("FORCE_COLOR", "1")
     run = run_at(tmp_path / "run.partial", Log().replied(call()).decided("c0.d").events)
     assert "\x1b[32m" in drawn(outline(scene("calm")), 80)
-    assert exit_code("show", str(run), "--tree") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "show", str(run), "--tree").out
     assert "1.c0.d" in said and "\x1b" not in said and "resume" in said
     monkeypatch.setitem(sys.modules, "rich.tree", None)
-    assert exit_code("show", str(run), "--tree") == 2
-    assert "tachograph[views]" in capsys.readouterr().err
+    assert "tachograph[views]" in output_of(capsys, "show", str(run), "--tree", code=2).err
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
@@ -144,8 +142,7 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(
     for out, disk in (("nowhere/it.html", os.fsync), ("it.html", full)):
         monkeypatch.setattr(os, "fsync", disk)
         before = files(project)
-        assert exit_code("page", "k/n", "--out", out) == 1
-        assert capsys.readouterr().err.startswith(f"tachograph: {out}: ")
+        assert output_of(capsys, "page", "k/n", "--out", out, code=1).err.startswith(f"tachograph: {out}: ")
         assert files(project) == before
 
 
@@ -194,6 +191,5 @@ def test_a_site_is_whole_or_not_there(
         write(path, data)
 
     monkeypatch.setattr(site, "write_durably", fail)
-    assert exit_code("site") == 1
-    assert "No space" in capsys.readouterr().err
+    assert "No space" in output_of(capsys, "site", code=1).err
     assert files(project / "site") == before and not [*project.glob(".site*")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import exit_code
+from tests.commands import exit_code, output_of
 from tests.project import make_project
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
 from tests.servers import unused_port
@@ -35,8 +35,7 @@ def test_the_way_of_a_live_run(
     call = whole(language, language.call(0, "look", '{"path": "book/a.txt"}'), stop="tool_calls")
     service = serve(answer(call), answer(whole(language, language.said("it is ", "alpha\n" + "beta-" * 999))))
     url, setting = ("--base-url", service.url), ("--llm-option", "max_tokens=77")
-    assert exit_code("run", "s/live", "--llm", language.name, *url, *setting) == 0
-    told = capsys.readouterr().out
+    told = output_of(capsys, "run", "s/live", "--llm", language.name, *url, *setting).out
     assert "the model answered: it is alpha" in told and "\n" + "beta-" * 999 in told  # as a whole, too
     assert len(service.requests) == 2
     for command in ("check", "verify", "replay", "explain", "ls"):
@@ -76,13 +75,11 @@ def test_a_fallback_replies_in_a_live_run(
     service = serve(answer(b"{}", status=401), answer(whole(language, language.said("alpha"))))
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.setenv(variable, service.url)
-    assert exit_code("run", "s/live") == 0
-    assert "fallback 1 answered: alpha" in capsys.readouterr().out
+    assert "fallback 1 answered: alpha" in output_of(capsys, "run", "s/live").out
     for command in ("check", "verify", "replay", "explain"):
         assert exit_code(command) == 0, capsys.readouterr()
     task.write_text(json.dumps(data | {"llm": {"live": [other.name]}}))
-    assert exit_code("check") == 2
-    assert "fallback" in capsys.readouterr().out
+    assert "fallback" in output_of(capsys, "check", code=2).out
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -139,8 +136,7 @@ BAD = [
 def test_bad_input_is_one_line_and_leaves_nothing(
     project: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(*words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = output_of(capsys, *words, code=2).err.splitlines()
     assert said in line
     assert not (project / "runs").exists()
 
