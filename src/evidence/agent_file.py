@@ -143,12 +143,12 @@ class AgentFile:
             question,
             gates,
             choices,
+            models,
             "\n\n".join(words),
             hooks=[hooks for hooks, _ in self._hooks.values()],
             output=self.output,
             output_retries=self.spec.output_retries,
             window=self.spec.window,
-            ask=models,
         )
 
 

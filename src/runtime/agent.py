@@ -172,12 +172,12 @@ class Agent:
             question,
             self._gates,
             [choice_of(model) for model in self.models],
+            self.models,
             self.instructions,
             hooks=self.hooks,
             output=self._output,
             output_retries=self._output_retries,
             window=self._window,
-            ask=self.models,
         )
 
     def code(self) -> dict[str, dict[str, str]]:

@@ -28,13 +28,13 @@ class AskModel(_Repeatable, frozen=True):
     Attributes:
         request: What is asked.
         redactor: Redacts the text while it comes.
-        ask: The function of the model; None where a record alone answers.
+        ask: The function of the model, or what stands for it where a record alone answers.
         fallback: Which of the fallbacks is asked, from 1; 0 for the model itself.
     """
 
     request: LLMInput
     redactor: Redactor
-    ask: Model | None
+    ask: Model
     fallback: int = 0
 
 

@@ -200,7 +200,7 @@ async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplie
         request = LLMInput(
             spec.run_id, run.step, messages, spec.gates.offers, reserved.tokens, spec.instructions, schema
         )
-        effect = AskModel(request, spec.redactor, spec.ask[number] if spec.ask else None, number)
+        effect = AskModel(request, spec.redactor, spec.ask[number], number)
         outcome, attempts = await with_retries(run, key, effect, idempotent=True, before=attempts)
         usage = outcome.usage if isinstance(outcome, ModelReplied) else None
         run.cost += run.authority.settle(reserved, model, usage)

@@ -65,8 +65,8 @@ class RunSpec(Struct, frozen=True):
         question: What is asked.
         gates: Its gates.
         models: The model, and its fallbacks.
+        ask: Their functions, or what stands for them where a record alone answers.
         each: Changes each agent that is started, such as its gate where another policy is tried.
-        ask: The functions of the models; none where a record alone answers.
         instructions: The system message.
         seed: Of the jitter of waits.
         history: The messages before the question.
@@ -84,6 +84,7 @@ class RunSpec(Struct, frozen=True):
     question: str
     gates: Gates
     models: Sequence[ModelChoice]
+    ask: Sequence[Model]
     instructions: str = ""
     seed: int = 0
     history: Sequence[Message] = ()
@@ -96,7 +97,6 @@ class RunSpec(Struct, frozen=True):
     forked: Forked | None = None
     window: WindowLimits | None = None
     each: Callable[[RunSpec], RunSpec] = lambda spec: spec
-    ask: Sequence[Model] = ()
 
     def head(self) -> dict[str, Any]:
         """Return what a model is asked with beside the messages, as RunStarted and AgentStarted hold it."""

@@ -102,7 +102,6 @@ class Performer:
     async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
         """Ask the model once."""
         request, model = effect.request, effect.ask
-        assert model is not None
         try:
             fault = self.fault(pending.at)
             if fault is not None and fault.error is not None:
