@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tachograph.evidence import record_files
 from tachograph.evidence.accept import accept
 from tachograph.evidence.check import check
+from tachograph.evidence.manifest import MANIFEST, read_manifest
 from tachograph.evidence.record import record
+from tachograph.evidence.record_files import STATE, derive, read_files
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
+from tachograph.runtime.formats.strict_json import canonical, digest
+from tachograph.runtime.log.lines import LineWriter, read_log
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -99,6 +104,22 @@ def test_a_log_that_was_rewritten_is_found(tmp_path: Path) -> None:
     for file in (other / "runs/s/call").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     assert {difference.kind for difference in check(task, folder, "run")} >= {"ASKED"}
+
+
+def test_lines_in_another_order_are_found(tmp_path: Path) -> None:
+    task, folder = recorded(tmp_path, "call")
+    files, writer = read_files(folder, "run"), LineWriter()
+    head, replied, decided, *rest, last = [line.event for line in read_log(files[STATE])]
+    events = [head, decided, replied, *rest]
+    log = b"".join(writer.line(canonical(event)) for event in events)
+    ended = structs.replace(last, sha256=digest(log))
+    files = derive(
+        log + writer.line(canonical(ended)), [*events, ended], *read_manifest(files[MANIFEST], "run")
+    )
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    assert verify(folder, "run") == []
+    assert [(it.kind, it.at) for it in check(task, folder, "run")] == [("OTHER", "1.c0.d")]
 
 
 def test_a_changed_renderer_damages_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,11 @@ def test_only_what_a_log_writes_is_read(text: bytes) -> None:
         read_log(log_of(text))
 
 
+def test_no_two_lines_share_an_address() -> None:
+    with pytest.raises(Damaged, match=r"line 2 has the address of a line before it, 1\.e"):
+        read_log(log_of(STEPS[0], STEPS[0].replace(b"01", b"02")))
+
+
 def test_a_separator_in_a_text_ends_no_line() -> None:
     text = canonical(RunEnded(at="end", ending="x", answer="a\u2028b\x85c", sha256=sha256(b"").hexdigest()))
     assert len(read_log(log_of(text))) == 1
@@ -259,7 +264,7 @@ def test_a_damaged_middle_or_a_line_too_many_is_refused_and_left_as_it_is(tmp_pa
     task, folder = made_with(tmp_path / "p", "call")
     partial = folder.rename(partial_of(folder))
     whole, writer = (partial / "state.jsonl").read_bytes(), LineWriter()
-    more = [*(line.text for line in read_log(whole)), STEPS[1]]
+    more = [*(line.text for line in read_log(whole)), STEPS[3]]
     for data, error in (
         (whole.replace(b"echo", b"ECHO"), RecordError),
         (b"".join(map(writer.line, more)), Diverged),

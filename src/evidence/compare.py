@@ -95,6 +95,11 @@ class Comparison:
                 found.append(Difference("EXPOSURE", at, words, self.rests_on("EXPOSURE", was, now)))
             elif was != now and not (is_cut_off and now is None):
                 found += self._compared(at, was, now)
+        places = zip((at for at in old if at in new), new, strict=False)
+        if not found and (at := next((was for was, now in places if was != now), "")):
+            found.append(
+                Difference("OTHER", at, "stands at another place in the log", self.rests_on("OTHER"))
+            )
         return found
 
     def _compared(self, at: str, old: log.Event | None, new: log.Event | None) -> list[Difference]:

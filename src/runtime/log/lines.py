@@ -69,6 +69,7 @@ def read_log(data: bytes, *, is_open: bool = False) -> list[Line]:
     """
     *whole, tail = data.split(b"\n")  # and not where other line separators stand, which texts may hold
     lines: list[Line] = []
+    addresses: set[str] = set()
     writer, size = LineWriter(), 0
     for number, line in enumerate(whole, 1):
         text = line[:-_CHECK] + b"}"
@@ -78,6 +79,9 @@ def read_log(data: bytes, *, is_open: bool = False) -> list[Line]:
             event = decode(text)
         except (msgspec.DecodeError, RecursionError):
             raise Damaged(number, "holds no event of this version") from None
+        if event.at in addresses:
+            raise Damaged(number, f"has the address of a line before it, {event.at}")
+        addresses.add(event.at)
         if type(event) is RunEnded and event.sha256 != digest(data[:size]):
             raise Damaged(number, "does not end these lines: its digest is of others")
         size += len(line) + 1
