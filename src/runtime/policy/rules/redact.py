@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...tools.contract import Tool
     from ..policy import Policy
 
-_IN_AUTHORITY: Final = rf"(?i)https?://[^/?#\\s\"]*{PLACEHOLDER.pattern}"
+_IN_AUTHORITY: Final = rf"(?i)https?://[^/?#\\\s\"]*{PLACEHOLDER.pattern}"
 _WHY: Final = {
     "unknown": "the secret was met before the run went on, and is not known any more",
     "not_plain": "the secret would change the meaning of the URL that it stands in",
