@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tachograph.runtime.tools.contract import without_marks
 from tachograph.testing import Refused, decide, parse
 from tests.project import POLICY, merged
+from tests.tables.rows import closed, roomy
 
 TOOLS = [{"name": "echo", "effect": "pure"}, {"name": "look", "effect": "pure"}]
 
@@ -27,6 +29,28 @@ def test_calls_are_counted_by_tool_and_together() -> None:
 def test_repeats_are_counted() -> None:
     calls = [{"name": "echo", "arguments": {}}] * 3
     assert [it.decision for it in decide(POLICY, TOOLS, calls)] == ["allow", "allow", "deny"]
+
+
+@pytest.mark.parametrize("before", ["al:", "boss:", "SUSSEX.", "x/y@docs."])
+def test_no_secret_stands_in_the_place_of_a_host(before: str) -> None:
+    mail = {"name": "mail", "effect": "external", "input_schema": closed(text={"x-resource": "any"})}
+    policy = roomy(["mail"], redact={"kinds": ["email"], "reveal_to": {"mail": ["email"]}})
+    texts = [f"see https://{before}<secret:email:0123ab>.test", f"at http://a {before}<secret:email:0123ab>"]
+    found = decide(policy, [mail], [{"name": "mail", "arguments": {"text": text}} for text in texts])
+    assert [it.decision for it in found] == ["allow" if "/" in before else "deny", "allow"]
+
+
+def test_an_argument_whose_name_begins_as_our_marks_do_is_offered() -> None:
+    named = {"type": "string", "x-resource": "none"}
+    given = {**closed(**{"x-id": named, "properties": named}), "dependentRequired": {"x-id": ["properties"]}}
+    told = closed(**{"x-id": {"type": "string"}, "properties": {"type": "string"}})
+    assert without_marks(given) == {**given, **told}
+
+
+@pytest.mark.parametrize("length", ["255.0.0.0", "0.255.255.255", "08", "+8", "", "8 ", "33", "\uff18"])
+def test_a_network_has_a_length_in_plain_digits(length: str) -> None:
+    with pytest.raises(Refused):
+        parse("policy", f'schema: policy/v1\nprivate_networks: ["10.0.0.0/{length}"]\n')
 
 
 @pytest.mark.parametrize("line", ['id: "s-t\\n"', 'clock: {start: "2026-01-01T00:00:00Z\\n"}'])

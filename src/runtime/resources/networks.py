@@ -7,6 +7,7 @@ asked: that differs between Python releases, and a verdict may not.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from ..formats.escape import quote_literal
@@ -41,6 +42,7 @@ _NOT_PUBLIC: tuple[_Network, ...] = tuple(
         "3fff::/20",  # documentation
     )
 )
+_CIDR = re.compile(r"[0-9A-Fa-f.:]+/(?:0|[1-9][0-9]{0,2})")
 _UNICAST_V6 = ipaddress.IPv6Network("2000::/3")  # all that is handed out to the public internet
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
@@ -58,7 +60,8 @@ class Networks:
         # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
         self._named: dict[tuple[int, int], set[int]] = {}
         for index, text in enumerate(cidrs):
-            if not isinstance(text, str) or "/" not in text or "%" in text:
+            # a mask in the place of the length, or a length such as 08, is not read alike everywhere
+            if not isinstance(text, str) or not _CIDR.fullmatch(text):
                 raise Malformed("a network must be text such as 10.1.0.0/16", index)
             try:
                 network = ipaddress.ip_network(text)

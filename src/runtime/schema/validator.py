@@ -25,6 +25,10 @@ VALUE_LIMITS: Final = frozenset(
     "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern minItems maxItems "
     "uniqueItems minProperties maxProperties enum const format".split()
 )
+# keywords that hold schemas, or lists of properties, by names
+BY_NAME: Final = frozenset(
+    "properties patternProperties $defs definitions dependentSchemas dependentRequired".split()
+)
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -105,9 +109,8 @@ def shape_of(schema: Any) -> Any:
         return [shape_of(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    named = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
     return {
-        key: {name: shape_of(item) for name, item in value.items()} if key in named and isinstance(value, dict)
+        key: {name: shape_of(item) for name, item in value.items()} if key in BY_NAME and isinstance(value, dict)
         else shape_of(value)
         for key, value in schema.items()
         if key not in VALUE_LIMITS
