@@ -308,3 +308,30 @@ def test_what_a_person_says_is_cut_after_its_secrets_are_replaced(before: int) -
     (answer,) = [event for event in agent.run("?").events if isinstance(event, Answered)]
     assert max(len(answer.by), len(answer.why)) <= 500 and "<" in answer.by and "<" in answer.why
     assert "gh" not in answer.by and "xyz" not in answer.why
+
+
+@pytest.mark.parametrize("form", ["{}", "{}{}", "told", "https://x.test/{}"])
+def test_what_a_tool_gives_back_of_what_it_was_given_is_hidden(tmp_path: Path, form: str) -> None:
+    """Nothing but the word before the value tells that it is a secret."""
+    given, word = list[str](), "plover-xyzzy-9876543"
+
+    @tool(effect="network", idempotent=True)
+    def login(word: str) -> str:
+        """Log in."""
+        given.append(word)
+        if form == "told":
+            raise ToolFailure(f"wrong: {word}")
+        return form.format(word, word)
+
+    def model(asked: LLMInput) -> LLMOutput:
+        last = asked.messages[-1]["content"]
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall("login", {"word": last.partition(": ")[2]})])
+        return LLMOutput(final_answer=last)
+
+    redact = {"kinds": ["service_token"], "reveal_to": {"login": ["service_token"]}}
+    agent, out = agent_of(model, [], login, redact=redact, on_failure="inform"), tmp_path / "out"
+    result = tachograph.record(agent, f"The password: {word}", out=out)
+    assert given == [word] and all(word not in path.read_text() for path in out.iterdir())
+    assert "<secret:service_token:" in (result.answer or "")
+    assert tachograph.replay(agent, out).events == result.events and tachograph.check(agent, out) == []

@@ -160,7 +160,8 @@ async def _invoke(run: RunState, key: str, call: Call) -> Told:
             return stopped(run, log.Stopped(at=run.at(key), why=why))
         return await ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
-    redactor, reveals = run.spec.redactor, authority.reveals(tool.name)
+    reveals = authority.reveals(tool.name)
+    redactor = run.spec.redactor.knowing(call.arguments, reveals)
 
     def decide(fact: Fact) -> Verdict:  # as the record will hold it, so that a replay decides the same
         return authority.ask(redactor.struct(fact), tool.name).verdict

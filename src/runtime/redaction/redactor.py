@@ -7,6 +7,7 @@ like a placeholder and was not given out becomes `<secret::KIND:...>`, which is 
 
 from __future__ import annotations
 
+import copy
 import hmac
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -120,6 +121,22 @@ class Redactor:
             return (match[1] in kinds and self.given_out.get(match[0])) or match[0]
 
         return _map_texts(data, lambda text, name: PLACEHOLDER.sub(value_of, text))
+
+    def knowing(self, data: Any, kinds: Collection[str]) -> Redactor:
+        """Return one that also knows by their very text the values that `reveal` puts into JSON data.
+
+        A tool may give back what it was given, where nothing around it tells that it is a secret.
+        """
+        marks = [mark for mark, kind in placeholders(data) if kind in kinds] if kinds else []
+        if not marks:
+            return self
+        from .kinds import SHORTEST
+
+        values = {mark: value for mark in marks if len(value := self.given_out.get(mark) or "") >= SHORTEST}
+        other = copy.copy(self)
+        other._known = {**self._known, **values}
+        other.__dict__.pop("search", None)
+        return other
 
     def unknown(self, data: Any) -> list[str]:
         """Return the placeholders in JSON data of which this process does not know what they stand for."""

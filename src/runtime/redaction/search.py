@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from .kinds import KNOWN, PASSWORD, RULES, SHORTEST
+from .redactor import PLACEHOLDER
 
 Span = tuple[int, int, str]  # where a secret begins and ends, and its kind
 
@@ -72,7 +73,7 @@ class Search:
 
     Args:
         kinds: The kinds.
-        known: The values.
+        known: The values, by a name or by the placeholder that stands for them.
     """
 
     def __init__(self, kinds: Sequence[str], known: Mapping[str, str]) -> None:
@@ -80,6 +81,9 @@ class Search:
         self._needles = [(needle, n) for n, rule in enumerate(self._rules) for needle in rule.needles]
         self._hides_passwords = PASSWORD in kinds
         self._names = {form: name for name, value in known.items() for form in forms_of(value)}
+        # a value that is known since a placeholder stands for it is of the kind of that
+        marks = {name: match[1] for name in known if (match := PLACEHOLDER.fullmatch(name))}
+        self._kinds = {form: marks.get(name, KNOWN) for form, name in self._names.items()}
         self.phrases = [form for form in self._names if re.search(r"\s", form)]
         longest_first = sorted(self._names, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -111,7 +115,7 @@ class Search:
 
     def _known_in(self, text: str) -> Iterator[Span]:
         for match in self._known.finditer(text):
-            yield *match.span(), KNOWN
+            yield *match.span(), self._kinds[match[0]]
 
     def _matches(self, text: str) -> Iterator[Span]:
         lower = text.lower()

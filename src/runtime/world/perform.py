@@ -94,7 +94,8 @@ class Performer:
         if type(effect) is AskModel:
             return await self.ask_model(pending, effect)
         if type(effect) is Invoke:
-            return await self.invoke(pending, effect)
+            outcome = await self.invoke(pending, effect)
+            return effect.redactor.struct(outcome) if effect.reveals else outcome
         if type(effect) is AskHook:
             return await self.ask_hook(pending, effect)
         return Waited(at=pending.at)
