@@ -143,8 +143,9 @@ def test_a_damaged_log_is_named(project: Path, capsys: pytest.CaptureFixture[str
 POLICIES = [
     ("retry: {max_retries: 3}", "backoff_base_ms"),
     ("url_allowlist: ['https://a.test/', 'https://*/']", ":2:36:"),
-    ("extends: 3", "extends is no text"),
-    ("extends:", "extends is no text"),
+    ("extends: 3", "extends is no path relative"),
+    ("extends: /etc/base.yaml", "extends is no path relative"),
+    ("extends:", "extends is no path relative"),
     ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
     ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),
 ]

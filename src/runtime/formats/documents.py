@@ -144,8 +144,9 @@ def read_document(
     if isinstance(data, dict) and "extends" in data:
         extends = data["extends"]
         line, column = document.marks["/extends"]
-        if not isinstance(extends, str):
-            raise error("extends is no text", file=name, line=line, column=column, remedy="name one file")
+        if not isinstance(extends, str) or os.path.isabs(extends):  # a record holds no path of the machine
+            what = "extends is no path relative to this file"
+            raise error(what, file=name, line=line, column=column, remedy="name one file")
         if depth == _MOST_BASES:
             raise error(
                 "extends a file that extends this one, or too many", file=name, line=line, column=column

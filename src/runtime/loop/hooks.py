@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from ...fail.catalog import CONTINUE, Classification, Rule, StoppedByHook
 from ..effects import AskHook
 from ..formats.escape import quote_untrusted
+from ..formats.strict_json import canonical
 from ..log.events import Decided, HookAnswered, Stopped
 from ..log.values import Call
 from ..policy.leaf import Verdict
@@ -115,7 +116,7 @@ async def before_call(
                 return call, run.note_decision(key, said.ruling("deny"))
             if said.word == "escalate" and decided.decision == "allow":
                 decided = run.note_decision(key, said.ruling("escalate"))
-            if said.word == "arguments":
+            if said.word == "arguments" and canonical(said.value) != canonical(call.arguments):
                 call = structs.replace(call, arguments=said.value)
                 decided, changed = decide(call), True
                 break

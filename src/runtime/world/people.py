@@ -37,4 +37,4 @@ def answered(at: str, said: Any) -> Answered:
     if not isinstance(said, Answer) or said.decision not in ("allow", "deny"):
         return Answered(at=at, answer="silence", why=f"{type(said).__name__[:100]} is no answer")
     by, why = (clean_text(str(words)) for words in (said.by, said.why))
-    return Answered(at=at, answer=said.decision, by=by, why=why)
+    return Answered(at=at, answer="allow" if said.decision == "allow" else "deny", by=by, why=why)

@@ -14,6 +14,7 @@ def before_call(data):
         "deny me": {"deny": "it says | so"},
         "ask": {"escalate": "a person has to see it"},
         "odd": {"allow": True},
+        "same": {"arguments": data["call"]["arguments"]},
         "many": {"deny": "a", "escalate": "b"},
         "list": ["deny"],
         "nothing": {},
