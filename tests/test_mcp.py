@@ -318,7 +318,9 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
         exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
     )
     assert lock.read_bytes() == before
-    for text in ("{", '{"schema": "mcp-lock/v1"}', '{"schema": "mcp-lock/v1", "servers": {"srv": {"a": 1}}}'):
+    odd = ['{"a": 1}', '{"a": {"inputSchema": {"properties": null}}}', '{"a": {"inputSchema": {"anyOf": 1}}}']
+    locks = [f'{{"schema": "mcp-lock/v1", "servers": {{"srv": {offered}}}}}' for offered in odd]
+    for text in ("{", "[" * 100_000, '{"schema": "mcp-lock/v1"}', *locks):
         lock.write_text(text)
         with pytest.raises(ToolError, match=r"mcp\.lock"):
             mcp("srv", command=command, lock=lock)

@@ -64,7 +64,8 @@ def inspect(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...],
     offered = offered_at(_place(name, command, url, env))
     for tool, definition in offered.items():
         say(f"{name}__{tool}: {definition.get('description', '')}")
-        for argument, schema in definition["inputSchema"].get("properties", {}).items():
+        declared = definition["inputSchema"].get("properties")
+        for argument, schema in declared.items() if isinstance(declared, dict) else ():
             kind = schema.get("type", "any") if isinstance(schema, dict) else "any"
             say(f"  {argument}: {kind}")
     differences = changes(accepted, offered)

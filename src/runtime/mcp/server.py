@@ -182,7 +182,7 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
         data = _parsed(read_plain(path, _MOST_BYTES))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ToolError(f"cannot be read ({type(error).__name__})", file=path.name, remedy=_REMEDY) from None
     is_lock = (
         isinstance(data, dict) and data.get("schema") == _SCHEMA and isinstance(data.get("servers"), dict)

@@ -251,4 +251,5 @@ def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[di
         validator_of(text)
     except ValueError:
         wrong.append(f"{which} is no valid JSON Schema; fix the schema")
+        plain = {}
     return plain, text
