@@ -204,11 +204,11 @@ def _text_of(item: Any) -> str:
     text = getattr(item, "text", None)
     if isinstance(text, str):
         return text
-    resource = getattr(getattr(item, "resource", None), "text", None)
-    if isinstance(resource, str):
-        return resource
-    kind = getattr(item, "mime_type", None) or ""
-    size = len(getattr(item, "data", None) or "")
+    part = getattr(item, "resource", item)
+    if isinstance(getattr(part, "text", None), str):
+        return str(part.text)
+    kind = getattr(part, "mime_type", None) or ""
+    size = len(getattr(part, "data", None) or getattr(part, "blob", None) or "")
     return f"[{item.type} {kind}, {size} characters]"
 
 
