@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from base64 import b64encode, urlsafe_b64encode
+from html import escape
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -153,6 +155,12 @@ def written(value: str) -> list[str]:
     data, in_json, in_url = value.encode(), json.dumps(value), quote(value, "")
     forms = [value, value.lower(), in_json, json.dumps(value, ensure_ascii=False), json.dumps(in_json)]
     forms += [in_url, in_url.replace("%2F", "%2f").replace("%3D", "%3d"), quote(value), quote_plus(value)]
+    forms += [
+        escape(value),
+        "".join(f"&#{ord(letter)};" for letter in value),
+        re.sub(r"([^\w ])", r"\\\1", value),
+    ]
+    forms += [data.hex(), data.hex().upper(), repr(data), "".join(f"&#x{ord(letter):X};" for letter in value)]
     forms += [b64encode(b"xyz"[:n] + data + b"end").decode() for n in range(3)]
     return [*forms, urlsafe_b64encode(b"~" + data).decode(), f"Basic {b64encode(b'user:' + data).decode()}"]
 

@@ -16,7 +16,7 @@ _GOES_ON: Final = (
     r"|-----?\s|----[ -]BEGIN[A-Z0-9 ]*)\Z"
 )
 _LONGEST_TAIL: Final = 1_000  # characters that may tell so, with their escapes
-_WORD_BEGINS: Final = re.compile(r"(?<=\s)[^\s:=%\\]")
+_WORD_BEGINS: Final = re.compile(r"(?<=\s)[^\s:=%\\&]")
 _TRIED: Final = 50  # beginnings of words, before more of the text is waited for
 
 

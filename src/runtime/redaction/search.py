@@ -1,4 +1,4 @@
-"""Where secrets stand in a text: as they are, behind the escapes of JSON and URLs, and in base64."""
+"""Where secrets stand in a text: as they are, behind escapes such as those of JSON, URLs and HTML, and in base64."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from .redactor import PLACEHOLDER
 
 Span = tuple[int, int, str]  # where a secret begins and ends, and its kind
 
-_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[nrtbf\"'\\/]")
+# of URLs, of JSON and of languages like it, of Markdown and shells, which escape any sign, and of HTML
+_ESCAPE: Final = re.compile(
+    r"%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[nrtbf!-/:-@\[-`{-~]"
+    r"|&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});"
+)
 _CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_ENTITIES: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _LEVELS: Final = 2
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
@@ -50,8 +55,14 @@ def views(text: str, levels: int = _LEVELS) -> Iterator[tuple[str, Sequence[int]
 
 
 def _meant(escape: str) -> str:
-    if escape[0] == "%" or escape[1] == "u":
-        return chr(int(escape.lstrip("%\\u"), 16))
+    if escape[0] == "&":
+        name = escape[1:-1].lower()
+        code = name.replace("#x", "0x").lstrip("#")
+        return (
+            _ENTITIES[name] if name in _ENTITIES else chr(min(int(code, 16 if "x" in code else 10), 0x10FFFF))
+        )
+    if escape[0] == "%" or escape[1] in "ux":
+        return chr(int(escape.lstrip("%\\ux"), 16))
     return _CONTROL.get(escape[1], escape[1])
 
 
@@ -60,7 +71,7 @@ def forms_of(value: str) -> set[str]:
     data = value.encode("utf-8", "surrogatepass")
     by_bytes = data.decode("latin-1")  # as a URL escapes it
     # the name of a header comes in lower case
-    forms = {value, value.lower(), by_bytes, by_bytes.replace(" ", "+")}
+    forms = {value, value.lower(), by_bytes, by_bytes.replace(" ", "+"), data.hex(), data.hex().upper()}
     for offset in range(3):  # of the value in the three bytes of a group
         text = b64encode(bytes(offset) + data).decode()
         own = text[(offset * 8 + 5) // 6 : (offset + len(data)) * 8 // 6]  # what no byte around it changes
