@@ -73,7 +73,9 @@ class RedactRule(Rule):
         elif isinstance(about, Call) and tool is not None and about.arguments is not None:
             if re.search(_IN_AUTHORITY, canonical(about.arguments).decode()):
                 yield Unreadable("a secret stands in the place of the host of a URL")
-            if tool.acts_beside_io or tool.effect not in ("pure", "read"):
+            # what an agent is told stays within the run
+            is_of_run = tool.agent is not None or tool.answer is not None
+            if not is_of_run and (tool.acts_beside_io or tool.effect not in ("pure", "read")):
                 yield from dict.fromkeys(kind for _, kind in placeholders(about.arguments))
 
     def reason(self, point: Any, leaf: Revealed, *, allowed: bool) -> str:
