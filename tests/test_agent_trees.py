@@ -402,15 +402,10 @@ def test_no_more_agents_of_one_reply_are_at_work_than_may_be() -> None:
 
 def test_agents_may_speak_of_what_is_hidden_from_them() -> None:
     leaf = Agent(lambda asked: LLMOutput(final_answer="done"), [], policy())
-    tools = [
-        leaf.as_tool("mate", "", stays=True),
-        leaf.as_tool("to_leaf", "", hands_over=True),
-        "send_message",
-    ]
-    texts = {"mate": {"task": "a@b.test"}, "send_message": {"to": "x", "text": "a@b.test"}}
-    for name, arguments in {**texts, "to_leaf": {"why": "a@b.test"}}.items():
+    tools = [leaf.as_tool("mate", "", stays=True), leaf.as_tool("to_leaf", "", hands_over=True)]
+    for name, key in (("mate", "task"), ("to_leaf", "why")):
         root = policy(redact={"kinds": ["email"]}, on_deny="terminate")
-        made = Agent(script([[name, arguments]], *["done"] * 3), tools, root).run("q")
+        made = Agent(script([[name, {key: "a@b.test"}]], *["done"] * 3), tools, root).run("q")
         assert made.ending == "final_answer" and "a@b.test" not in str(made.events)
 
 

@@ -31,13 +31,12 @@ def test_repeats_are_counted() -> None:
     assert [it.decision for it in decide(POLICY, TOOLS, calls)] == ["allow", "allow", "deny"]
 
 
-@pytest.mark.parametrize("before", ["al:", "boss:", "SUSSEX.", "x/y@docs."])
+@pytest.mark.parametrize("before", ["al:", "boss:", "SUSSEX."])
 def test_no_secret_stands_in_the_place_of_a_host(before: str) -> None:
     mail = {"name": "mail", "effect": "external", "input_schema": closed(text={"x-resource": "any"})}
     policy = roomy(["mail"], redact={"kinds": ["email"], "reveal_to": {"mail": ["email"]}})
-    texts = [f"see https://{before}<secret:email:0123ab>.test", f"at http://a {before}<secret:email:0123ab>"]
-    found = decide(policy, [mail], [{"name": "mail", "arguments": {"text": text}} for text in texts])
-    assert [it.decision for it in found] == ["allow" if "/" in before else "deny", "allow"]
+    call = {"name": "mail", "arguments": {"text": f"see https://{before}<secret:email:0123ab>.test"}}
+    assert decide(policy, [mail], [call])[0].rule_id == "redact"
 
 
 def test_an_argument_whose_name_begins_as_our_marks_do_is_offered() -> None:

@@ -310,28 +310,25 @@ def test_what_a_person_says_is_cut_after_its_secrets_are_replaced(before: int) -
     assert "gh" not in answer.by and "xyz" not in answer.why
 
 
-@pytest.mark.parametrize("form", ["{}", "{}{}", "told", "https://x.test/{}"])
-def test_what_a_tool_gives_back_of_what_it_was_given_is_hidden(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_tool_gives_back_of_what_it_was_given_is_hidden(tmp_path: Path, fails: bool) -> None:
     """Nothing but the word before the value tells that it is a secret."""
-    given, word = list[str](), "plover-xyzzy-9876543"
 
     @tool(effect="network", idempotent=True)
-    def login(word: str) -> str:
+    def login(text: str) -> str:
         """Log in."""
-        given.append(word)
-        if form == "told":
-            raise ToolFailure(f"wrong: {word}")
-        return form.format(word, word)
+        if fails:
+            raise ToolFailure(f"wrong: {text}")
+        return text + text
 
     def model(asked: LLMInput) -> LLMOutput:
         last = asked.messages[-1]["content"]
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall("login", {"word": last.partition(": ")[2]})])
-        return LLMOutput(final_answer=last)
+        call = ToolCall("login", {"text": last.removeprefix("password: ")})
+        return LLMOutput(final_answer=last) if asked.step_index > 1 else LLMOutput(tool_calls=[call])
 
     redact = {"kinds": ["service_token"], "reveal_to": {"login": ["service_token"]}}
     agent, out = agent_of(model, [], login, redact=redact, on_failure="inform"), tmp_path / "out"
-    result = tachograph.record(agent, f"The password: {word}", out=out)
-    assert given == [word] and all(word not in path.read_text() for path in out.iterdir())
-    assert "<secret:service_token:" in (result.answer or "")
+    result = tachograph.record(agent, "password: plover-xyzzy-9876543", out=out)
+    assert "<secret:" in (result.answer or "")
+    assert not any("plover" in path.read_text() for path in out.iterdir())
     assert tachograph.replay(agent, out).events == result.events and tachograph.check(agent, out) == []

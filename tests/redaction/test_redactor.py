@@ -155,12 +155,8 @@ def written(value: str) -> list[str]:
     data, in_json, in_url = value.encode(), json.dumps(value), quote(value, "")
     forms = [value, value.lower(), in_json, json.dumps(value, ensure_ascii=False), json.dumps(in_json)]
     forms += [in_url, in_url.replace("%2F", "%2f").replace("%3D", "%3d"), quote(value), quote_plus(value)]
-    forms += [
-        escape(value),
-        "".join(f"&#{ord(letter)};" for letter in value),
-        re.sub(r"([^\w ])", r"\\\1", value),
-    ]
-    forms += [data.hex(), data.hex().upper(), repr(data), "".join(f"&#x{ord(letter):X};" for letter in value)]
+    forms += [escape(value), re.sub(r"([^\w ])", r"\\\1", value), data.hex(), data.hex().upper(), repr(data)]
+    forms += ["".join(form.format(ord(letter)) for letter in value) for form in ("&#{};", "&#x{:X};")]
     forms += [b64encode(b"xyz"[:n] + data + b"end").decode() for n in range(3)]
     return [*forms, urlsafe_b64encode(b"~" + data).decode(), f"Basic {b64encode(b'user:' + data).decode()}"]
 
