@@ -110,6 +110,13 @@ def test_lines_in_another_order_are_found(tmp_path: Path) -> None:
     assert (found.kind, found.at) == ("OTHER", "1.c0.d")
 
 
+def test_a_script_says_what_enters(tmp_path: Path) -> None:
+    _, folder = recorded(tmp_path, "conversation_with_an_interrupt")
+    file = tmp_path / "tasks/s/conversation_with_an_interrupt.yaml"
+    file.write_text(file.read_text().replace("rather this", "rather that"))
+    assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
+
+
 def test_a_changed_renderer_damages_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests that hold, and files that would be others today, are drift: it is told, and accepted."""
     task, folder = recorded(tmp_path, "call")

@@ -146,6 +146,7 @@ POLICIES = [
     ("extends: 3", "extends is no path relative"),
     ("extends: /etc/base.yaml", "extends is no path relative"),
     ("extends:", "extends is no path relative"),
+    ('private_networks: ["10.0.0.0/08"]', "such as 10.1.0.0/16"),
     ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
     ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),
 ]

@@ -212,7 +212,7 @@ def test_only_what_a_log_writes_is_read(text: bytes) -> None:
 
 
 def test_no_two_lines_share_an_address() -> None:
-    with pytest.raises(Damaged, match=r"line 2 has the address of a line before it, 1\.e"):
+    with pytest.raises(Damaged, match="line 2 has the address of a line before it"):
         read_log(log_of(STEPS[0], STEPS[0].replace(b"01", b"02")))
 
 

@@ -9,7 +9,6 @@ import select
 import subprocess
 import sys
 import threading
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ async def cancel_later(question: AskPerson) -> Any:
 PEOPLE: list[tuple[Any, str, str]] = [
     (lambda question: True, "allow", "final_answer"),
     (lambda question: Answer("allow", "lead", "\ud800"), "allow", "final_answer"),
-    (lambda question: Answer(StrEnum("Said", ["ALLOW"]).ALLOW), "allow", "final_answer"),  # type: ignore[arg-type]
+    (lambda question: Answer(type("Said", (str,), {})("allow")), "allow", "final_answer"),  # type: ignore[arg-type]
     (soon, "allow", "final_answer"),
     (lambda question: False, "deny", "approval_refused"),
     (lambda question: Answer("deny"), "deny", "approval_refused"),

@@ -329,6 +329,5 @@ def test_what_a_tool_gives_back_of_what_it_was_given_is_hidden(tmp_path: Path, f
     redact = {"kinds": ["service_token"], "reveal_to": {"login": ["service_token"]}}
     agent, out = agent_of(model, [], login, redact=redact, on_failure="inform"), tmp_path / "out"
     result = tachograph.record(agent, "password: plover-xyzzy-9876543", out=out)
-    assert "<secret:" in (result.answer or "")
-    assert not any("plover" in path.read_text() for path in out.iterdir())
+    assert "<secret:" in f"{result.answer}" and "plover" not in "".join(map(Path.read_text, out.iterdir()))
     assert tachograph.replay(agent, out).events == result.events and tachograph.check(agent, out) == []
