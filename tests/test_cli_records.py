@@ -143,7 +143,6 @@ def test_a_damaged_log_is_named(project: Path, capsys: pytest.CaptureFixture[str
 POLICIES = [
     ("retry: {max_retries: 3}", "backoff_base_ms"),
     ("url_allowlist: ['https://a.test/', 'https://*/']", ":2:36:"),
-    ("extends: 3", "extends is no path relative"),
     ("extends: /etc/base.yaml", "extends is no path relative"),
     ("extends:", "extends is no path relative"),
     ('private_networks: ["10.0.0.0/08"]', "such as 10.1.0.0/16"),

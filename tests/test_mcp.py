@@ -318,8 +318,9 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureF
         exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
     )
     assert lock.read_bytes() == before
-    odd = ['{"a": 1}', '{"a": {"inputSchema": {"properties": null}}}', '{"a": {"inputSchema": {"anyOf": 1}}}']
-    locks = [f'{{"schema": "mcp-lock/v1", "servers": {{"srv": {offered}}}}}' for offered in odd]
+    dag = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 4} for n in range(14)} | {"14": {}}
+    odd = [1, {"inputSchema": {"properties": None}}, {"inputSchema": {"$defs": dag, "$ref": "#/$defs/0"}}]
+    locks = [json.dumps({"schema": "mcp-lock/v1", "servers": {"srv": {"a": it}}}) for it in odd]
     for text in ("{", "[" * 100_000, '{"schema": "mcp-lock/v1"}', *locks):
         lock.write_text(text)
         with pytest.raises(ToolError, match=r"mcp\.lock"):

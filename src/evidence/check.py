@@ -54,11 +54,11 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
     origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
     comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
-    found = comparison.differences(is_cut_off=again.cut_off is not None)
+    found, kinds = comparison.differences(is_cut_off=again.cut_off is not None), {*map(type, record)}
     if again.cut_off is not None:
         kind, at, words = again.cut_off
         found.append(Difference(kind, at, words, comparison.rests_on(kind)))
-    elif not found and source.is_scripted and _is_script_heard({*map(type, record)}):
+    elif not found and source.is_scripted and kinds & {Arrived, StopAsked} and Settled not in kinds:
         # the record said what entered from outside; the script may say something else
         anew = _Again(source, record, is_anew=True)
         drive(source, anew.make())
@@ -66,11 +66,6 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
         found = comparison.differences(is_cut_off=anew.cut_off is not None)
     found += told  # of files that are rendered in another way
     return with_inputs(moved, found)
-
-
-def _is_script_heard(kinds: set[type]) -> bool:
-    """Return whether somebody outside says something in a run with lines of some kinds, and no effect is in doubt."""
-    return bool(kinds & {Arrived, StopAsked}) and Settled not in kinds
 
 
 def in_itself(folder: Path, name: str) -> list[Difference]:

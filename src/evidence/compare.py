@@ -97,9 +97,7 @@ class Comparison:
                 found += self._compared(at, was, now)
         places = zip((at for at in old if at in new), new, strict=False)
         if not found and (at := next((was for was, now in places if was != now), "")):
-            found.append(
-                Difference("OTHER", at, "stands at another place in the log", self.rests_on("OTHER"))
-            )
+            found.append(Difference("OTHER", at, "stands elsewhere in the log", self.rests_on("OTHER")))
         return found
 
     def _compared(self, at: str, old: log.Event | None, new: log.Event | None) -> list[Difference]:

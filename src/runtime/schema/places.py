@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -13,6 +14,7 @@ MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
 # a browser leaves out control characters before a URL, as it does white space
 _WHOLE_URL: Final = re.compile(r"(?i)[\s\0-\x1f\x7f\u200b\u2060\ufeff]*https?:\S*\s*")
+_MOST_PARTS: Final = 50_000
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 # what holds further schemas, in which no mark is followed
 _NOT_FOLLOWED: Final = frozenset(
@@ -100,7 +102,9 @@ def places_of(schema: dict[str, Any]) -> tuple[Place, ...]:
     Raises:
         ValueError: A mark is none of KINDS, or stands where arguments cannot be followed to it.
     """
-    every, parts = {*_marked(schema)}, [*parts_of(schema)]
+    every, parts = {*_marked(schema)}, [*islice(parts_of(schema), _MOST_PARTS)]
+    if len(parts) == _MOST_PARTS:  # a few references to references come to billions
+        raise ValueError(f"more than {_MOST_PARTS} schemas within it, each counted where it is referred to")
     marked = [(path, part) for path, part in parts if MARK in part]
     if every - {id(part) for _, part in marked} or (
         every and any(_leads_astray(it, schema) for _, it in parts)
