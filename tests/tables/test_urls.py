@@ -174,8 +174,8 @@ def _special() -> Iterator[str]:
 def _embedded() -> Iterator[str]:
     """The same IPv4 addresses inside IPv6 ones, where a translator or a tunnel finds them."""
     for number in map(int, _edges(SPECIAL_4)):
-        found = [0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | 1]
-        found += [0x20010000 << 96 | number << 64 | 0xF7F7F7F7, *([number] if number > 1 else [])]
+        found = [above | number for above in (0xFFFF << 32, 0x64FF9B << 96, 0x2600 << 112 | 0x5EFE << 32)]
+        found += [0x2002 << 112 | number << 80 | 1, 0x2001 << 112 | number << 64 | 0xF7F7F7F7, max(number, 2)]
         yield from (str(ipaddress.IPv6Address(each)) for each in found)
 
 

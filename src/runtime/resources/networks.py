@@ -123,7 +123,8 @@ def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Addre
         return (_ipv4(number >> 80),), False
     if address in _TEREDO:
         return (_ipv4(number >> 64), _ipv4(~number)), False
-    if address in _COMPATIBLE and number > 1:
+    is_isatap = number >> 32 & 0xFDFFFFFF == 0x5EFE  # whatever the network is
+    if is_isatap or (address in _COMPATIBLE and number > 1):
         return (_ipv4(number),), False
     return (), False
 
