@@ -221,7 +221,8 @@ def without_marks(value: Any, *, is_named: bool = False) -> Any:
     return {
         key: without_marks(item, is_named=key in BY_NAME and not is_named)
         for key, item in value.items()
-        if is_named or not key.startswith("x-")
+        # a mark is a text, and what stands by a name is none
+        if not key.startswith("x-") or (is_named and not isinstance(item, str))
     }
 
 
