@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -24,6 +25,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # no machine dies under a test, only processes do, so nothing has to reach the disk
 os.fsync = lambda fd: None
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage look at what tests make, and not at the modules and tests themselves each time."""
+    gc.freeze()
 
 
 @pytest.fixture

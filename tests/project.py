@@ -206,11 +206,11 @@ def scenarios() -> list[dict[str, Any]]:
     return deepcopy(_scenarios())
 
 
-@cache  # many files of tests ask for them, and YAML takes its time
+@cache  # many files of tests ask for them
 def _scenarios() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for path in sorted((HERE / "scenarios").glob("*.yaml")):
-        rows += yaml.safe_load(path.read_text(encoding="utf-8"))
+        rows += yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return rows
 
 
