@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -28,6 +29,7 @@ _TYPES: Final = {
     "object": "a mapping", "array": "a list", "string": "text; quote it", "integer": "a whole number",
     "number": "a number", "boolean": "true or false", "null": "null",
 }  # fmt: skip
+_schema_of: Final = cache(msgspec.json.schema)
 
 
 class TypedDocument(Generic[T]):
@@ -176,7 +178,7 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     """Return pointer, message and remedy for the first thing in which data is not of a type."""
     from jsonschema import Draft202012Validator  # slow to import, and few files come here
 
-    errors = Draft202012Validator(msgspec.json.schema(kind)).iter_errors(data)
+    errors = Draft202012Validator(_schema_of(kind)).iter_errors(data)
     found = [leaf for error in islice(errors, _MOST_ERRORS) for leaf in _likely(error)]
     worst = max(found, key=_depth, default=None)
     if worst is None:
@@ -195,8 +197,7 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     shown = quote_literal(str(worst.instance))
     examples = [quote_literal(str(it)) for it in worst.schema.get("examples", ())]
     remedy = f"write it such as {' or '.join(examples)}" if examples else "change the value"
-    if "propertyNames" in worst.relative_schema_path:
-        pointer += join([worst.instance])
+    pointer += join([worst.instance]) if "propertyNames" in worst.relative_schema_path else ""
     if worst.validator == "type":
         return pointer, f"{shown} is not {_TYPES.get(str(limit), str(limit))}", remedy
     if pointer == "/schema":
@@ -208,10 +209,9 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", remedy
 
 
-def _likely(error: Any) -> list[Any]:
+def _likely(of: Any) -> list[Any]:
     """Return what is wrong with data that fits none of several types: with those of its own kind, if there are any."""
-    context = error.context or [error]
-    return [leaf for leaf in context if leaf.validator != "type" or leaf.path] or context
+    return [it for it in of.context or [of] if it.validator != "type" or it.path] or of.context or [of]
 
 
 def _depth(error: Any) -> tuple[int, int, str]:
