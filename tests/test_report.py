@@ -201,45 +201,17 @@ def formed(parts: list[str], *forms: str) -> list[str]:
 
 
 LINE_STARTS = [
-    "# ",
-    "- ",
-    "1. ",
-    "> ",
-    "```",
-    "    ",
-    "| ",
-    "---",
-    "===",
-    "<!-- ",
-    "<details>",
-    "- [ ] ",
-    "[^1]: ",
-]
+    "# ", "- ", "1. ", "> ", "```", "    ", "| ", "---", "===", "<!-- ", "<details>", "- [ ] ", "[^1]: ",
+]  # fmt: skip
 PAIRS = ["`", "``", "```", "*", "**", "_", "~~", "$", "|", "[", "]", "<", ">", "&", "\\", "![", "](x)"]
 LINKS = "https://evil.test/x www.evil.test driver@evil.test javascript:alert(1) #1 user/repo#1".split()
 BREAKS = ["\n", "\r", "\r\n", "\n\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"]
 UNSEEN = [
-    "\u202e",
-    "\u200b",
-    "\u00ad",
-    "\ufeff",
-    "\ue000",
-    "\U000e0041",
-    "\x00",
-    "\x7f",
-    "\x9b31m",
-    "\x1b[31m",
-]
+    "\u202e", "\u200b", "\u00ad", "\ufeff", "\ue000", "\U000e0041", "\x00", "\x7f", "\x9b31m", "\x1b[31m",
+]  # fmt: skip
 DIAGRAM = [
-    "end",
-    "participant x",
-    "note over gate: x",
-    "%%{init: {}}%%",
-    "gate ->> t1: allow",
-    "loop",
-    ";",
-    "as",
-]
+    "end", "participant x", "note over gate: x", "%%{init: {}}%%", "gate ->> t1: allow", "loop", ";", "as",
+]  # fmt: skip
 HOSTILE: dict[str, list[str]] = {
     "markup": formed(LINE_STARTS, "@x", "x\n@y", "x @", "@"),
     "pairs": formed(PAIRS, "@x@", "@", "x @ y", "`@x@`", "@x\n@y"),
@@ -303,7 +275,7 @@ def seen(text: str, place: str) -> tuple[list[Any], list[str], list[str]]:
 def forged(text: str, place: str) -> str:
     """Return what a text changes in a report that a calm one does not; "" if nothing."""
     shown = report(scene(text, place))
-    if not all(character == "\n" or character.isprintable() for character in shown):
+    if not shown.replace("\n", "").isprintable():
         return "not printable"
     if not all(map(ARROW.fullmatch, drawn(shown))):
         return "a line of the diagram"
