@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import select
 import signal
 import socket
-import subprocess
-import sys
 import termios
 import threading
 import time
@@ -29,8 +28,24 @@ pytest.importorskip("openai", reason="the package openai is not installed")
 
 PATIENCE = 60  # seconds that nothing here outlasts
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
+# each command is a process of its own, forked from one that has imported what takes long, and done nothing else
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["openai.resources.chat", "tachograph.cli.chat", "tachograph.cli.main"])
 # a new session has the first terminal that it opens, and so the one that Ctrl-C comes from
-PROGRAM = "import os; os.open(os.ttyname(0), os.O_RDWR); from tachograph.__main__ import process; process()"
+PROGRAM = """
+import os, sys
+os.environ.clear()
+os.environ.update(environment)
+os.chdir(root)
+os.setsid()
+terminal = os.open(place, os.O_RDWR)
+for n in range(3):
+    os.dup2(terminal, n)
+sys.stdin, sys.stdout, sys.stderr = (open(n, "rww"[n]) for n in range(3))
+sys.argv = ["tachograph", *words]
+from tachograph.__main__ import process
+process()
+"""
 GATE = {
     "tool_registry": {"allowed": ["look", "save", "mail", "reader", "exit_plan"]},
     "agents": {"max_depth": 1, "max_children": 9},
@@ -50,20 +65,13 @@ class Terminal:
     service: Any = None
 
     def __init__(self, root: Path, *words: str, program: str = PROGRAM, command: str = "chat") -> None:
-        self._master, slave = os.openpty()
+        self._master, self._slave = os.openpty()
         self.mode = termios.tcgetattr(self._master)
-        termios.tcsetwinsize(slave, (40, 200))
+        termios.tcsetwinsize(self._slave, (40, 200))
         environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "OPENAI_API_KEY": SECRET}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program, command, *words],
-            cwd=root,
-            env={**environment, "PYTHONPATH": str(Path(__file__).parents[1])},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
+        given = {"environment": environment, "root": str(root), "place": os.ttyname(self._slave)}
+        self.process = FORKS.Process(target=exec, args=(program, {**given, "words": [command, *words]}))
+        self.process.start()
         self.raw, self._end = b"", time.monotonic() + PATIENCE
 
     @property
@@ -80,6 +88,8 @@ class Terminal:
             return False
         with suppress(OSError):  # EIO: nobody has the other side any more
             if read := os.read(self._master, 65536):
+                if not self.raw:  # the process has it
+                    os.close(self._slave)
                 self.raw += read
                 return True
         return False
@@ -89,19 +99,21 @@ class Terminal:
         if then:
             self.until(then, times, label)
 
-    def ends(self) -> int:
+    def ends(self) -> int | None:
         while self._read():
             pass
-        return self.process.wait(max(1, self._end - time.monotonic()))
+        self.process.join(max(1, self._end - time.monotonic()))
+        return self.process.exitcode
 
     def is_as_before(self) -> bool:
         """Return whether what is typed is shown again, line by line."""
         return termios.tcgetattr(self._master) == self.mode
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        if not self.raw:
+            os.close(self._slave)
+        self.process.kill()
+        self.process.join()
         os.close(self._master)
 
 
@@ -339,7 +351,11 @@ def test_nothing_that_was_said_leaves_nothing(project: Path, begin: Any, keys: s
     assert not (project / "runs").exists() and not (project / "tasks/chats").exists()
 
 
-HIDDEN = f"import sys; sys.modules['prompt_toolkit'] = None; {PROGRAM}"
+HIDDEN = f"""
+import sys
+sys.modules.pop("tachograph.cli.chat", None)
+sys.modules.update((name, None) for name in [*sys.modules, "prompt_toolkit"] if name.startswith("prompt_toolkit"))
+{PROGRAM}"""
 
 
 @pytest.mark.parametrize(
