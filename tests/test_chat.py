@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,11 @@ from tests.commands import exit_code, output_of
 from tests.project import POLICY, make_project, merged
 from tests.providers.service import SECRET, Answer, O, Service, answer, whole
 
-pytest.importorskip("prompt_toolkit", reason="the package prompt_toolkit is not installed")
-pytest.importorskip("openai", reason="the package openai is not installed")
+# only the processes that run these tests import them
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, ["prompt_toolkit", "openai"])),
+    reason="the package prompt_toolkit or openai is not installed",
+)
 
 PATIENCE = 60  # seconds that nothing here outlasts
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from tests.project import make_project
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
 from tests.servers import unused_port
 
-pytest.importorskip("openai", reason="the package openai is not installed")
-pytest.importorskip("anthropic", reason="the package anthropic is not installed")
+# only the processes that run these tests import them
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, ["openai", "anthropic"])),
+    reason="the package openai or anthropic is not installed",
+)
 
 
 @pytest.fixture
