@@ -102,27 +102,13 @@ def test_pointers_stand_anywhere_in_arguments() -> None:
 
 
 DANGLING = [
-    "/none",
-    "/hits/2",
-    "/hits/-1",
-    "/hits/-",
-    "/hits/+0",
-    "/hits/00",
-    "/hits/0_0",
-    "/hits/ 0",
+    "/none", "/hits/2", "/hits/-1", "/hits/-", "/hits/+0", "/hits/00", "/hits/0_0", "/hits/ 0",
     "/hits/\u0660",
-]
+]  # fmt: skip
 DANGLING += [
-    "/hits/x",
-    "/hits/0/id/0",
-    "/hits/0/n/x",
-    "/hits/0/id/",
-    "hits/0/id",
-    "hits",
-    " /hits",
-    "/a/b",
+    "/hits/x", "/hits/0/id/0", "/hits/0/n/x", "/hits/0/id/", "hits/0/id", "hits", " /hits", "/a/b",
     "/a~1b/~1",
-]
+]  # fmt: skip
 DANGLING += ["/hits/999999999999"]
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tachograph.cli.common import harmless
 from tests.commands import exit_code, output_of
 from tests.deaths import deaths
-from tests.project import make_project, scenarios
+from tests.project import made_once, make_project, scenarios
 
 ROWS = [row for row in scenarios() if row["name"] == "call"]
 SUMS, SIGNATURE, LINK, NAME = "SHA256SUMS", "SHA256SUMS.sig", "a link", "zoë@test"
@@ -31,17 +32,28 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def sealed(project: Path, capsys: Said) -> Path:
+def sealed(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """The project, sealed with `key`, whose owner may sign; `locked` has a passphrase."""
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed")
-    for name, phrase in (("key", ""), ("other", ""), ("locked", "secret words")):
-        subprocess.run(["ssh-keygen", "-qted25519", "-N", phrase, "-f", f"../{name}"], check=True)
-    change("../signers", f"{NAME} KEY")
-    change("tools/with space ä.txt", "a\n")
-    assert exit_code("seal", "--key", "../key") == 0
+    monkeypatch.setattr(os, "isatty", lambda fd: False)
+    shutil.copytree(made_once("sealed", tmp_path_factory, make_sealed), tmp_path / "a")
     capsys.readouterr()
-    return project
+    monkeypatch.chdir(tmp_path / "a/p")
+    return tmp_path / "a/p"
+
+
+def make_sealed(folder: Path) -> None:
+    """Make a sealed project in a folder, and keys beside it."""
+    with chdir(make_project(folder / "p", ROWS)):
+        assert exit_code("run") == 0
+        for name, phrase in (("key", ""), ("other", ""), ("locked", "secret words")):
+            subprocess.run(["ssh-keygen", "-qted25519", "-N", phrase, "-f", f"../{name}"], check=True)
+        change("../signers", f"{NAME} KEY")
+        change("tools/with space ä.txt", "a\n")
+        assert exit_code("seal", "--key", "../key") == 0
 
 
 def change(name: str, text: str | None) -> None:
