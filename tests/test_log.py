@@ -82,7 +82,7 @@ def test_no_byte_is_free(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     derived: dict[tuple[bytes, str], dict[str, bytes]] = {}
 
     def derive_once(log: bytes, *rest: Any) -> dict[str, bytes]:
-        key = log, str(rest[1:])
+        key = log, str(rest[2:])
         return derived.get(key) or derived.setdefault(key, derive(log, *rest))
 
     monkeypatch.setattr("tachograph.evidence.verify.derive", derive_once)
