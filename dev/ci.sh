@@ -47,7 +47,10 @@ stages() { # TARGET...
 
 if stage canonical canonical; then
   stages lint wheel > "$place/beside" 2>&1 &
-  stages evidence-check verify policy-test fixture-check smoke trace-smoke tool-smoke smoke-runtime
+  stages evidence-check verify policy-test fixture-check smoke trace-smoke tool-smoke
+  # one process writes the bytecode of all tests and what they import; else each of those that run them compiles it all
+  stage collect make test ARGS="--collect-only -qq"
+  stages smoke-runtime
   # without what the stages before ran
   stage test make test ARGS="--ignore tests/smoke --ignore tests/test_scenarios.py --ignore tests/properties"
   wait
