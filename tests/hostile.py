@@ -42,7 +42,7 @@ def scene(text: str) -> list[log_events.Event]:
     log.events.append(log_events.HookAnswered(at=log.at("c1.k1"), answer={text: text}))
     log.events.append(log_events.ToolReturned(at=log.at("c1.i1"), result={text: [text]}, size=9))
     place = {"rule": text, "place": text, "reason": text}
-    log.events += [log_events.Decided(at=text.replace(".", "-"), decision="deny", **place) for _ in range(2)]
+    log.events += [log_events.Decided(at=text.replace(".", "-") + n, decision="deny", **place) for n in "ab"]
     log.decided("c2.d").failed("c2.i1", text, "other", said=text, place=text).stepped(text)
     log.replied(problem=text).stepped("llm_invalid_output")
     return log.replied(answer=text).stepped().ended(text, text, text)
