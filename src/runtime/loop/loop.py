@@ -33,14 +33,14 @@ from ..schema.answer_type import AnswerMismatch
 from . import hooks
 from .attempts import with_retries
 from .calls import make_calls
-from .state import RunSpec, RunState, end_line
+from .state import RunSpec, RunState, ended_as
 
 
 async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
     """Take one question from start to ending, and return the last line and the messages."""
     run = RunState(spec, driver, _live)
     found, answer = await _live(run)
-    ended = end_line(RunEnded, "end", found, answer, sha256=driver.journal.sha256)
+    ended = RunEnded(at="end", sha256=driver.journal.sha256, **ended_as(found, answer))
     run.note(ended)
     return ended, run.window.messages()
 
@@ -70,7 +70,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         if not spec.is_session or run.stopped is not None:
             return found, answer
         run.answer, run.waits = answer, True
-        run.end_turn(end_line(TurnEnded, run.at("t"), found, answer))
+        run.end_turn(TurnEnded(at=run.at("t"), **ended_as(found, answer)))
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:

@@ -18,7 +18,7 @@ from ..models.failure_messages import denied_call, stopped_call
 from ..policy.leaf import Result
 from . import hooks
 from .authority import Authority
-from .state import RunSpec, RunState, end_line
+from .state import RunSpec, RunState, ended_as
 
 # rules about the run and not the call: a call that they denied may be proposed again
 _ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "agents", "gate_error")
@@ -140,7 +140,7 @@ async def _ended(child: RunState) -> log.AgentEnded:
     found, answer = await child.live(child)
     child.driver.end_agent(child.place)
     child.board.release(child.place)
-    ended = end_line(log.AgentEnded, f"{child.place}end", found, answer)
+    ended = log.AgentEnded(at=f"{child.place}end", **ended_as(found, answer))
     child.note(ended)
     return ended
 

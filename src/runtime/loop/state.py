@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
@@ -26,8 +26,6 @@ from .window import Window
 
 if TYPE_CHECKING:
     from ..schema.answer_type import AnswerType
-
-E = TypeVar("E", bound=Ended)
 
 
 class Gates(Struct, frozen=True):
@@ -120,9 +118,9 @@ def _head_of(policy: Policy) -> PolicyHead:
     return PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides)
 
 
-def end_line(kind: type[E], at: str, found: Classification, answer: str | None, **rest: Any) -> E:
-    """Return the line that ends a turn, an agent or the run, given what follows from its last step."""
-    return kind(at=at, ending=str(found.ending), answer=answer, mode=found.mode or "", **rest)
+def ended_as(found: Classification, answer: str | None) -> dict[str, Any]:
+    """Return what the line says that ends a turn, an agent or the run, given what follows from its last step."""
+    return {"ending": str(found.ending), "answer": answer, "mode": found.mode or ""}
 
 
 Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]
