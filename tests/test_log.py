@@ -183,6 +183,12 @@ def test_each_damage_is_named(files: dict[str, bytes], tmp_path: Path, damage: s
     assert all(part in said for part in damage.split()), said
 
 
+def test_a_record_of_another_run_is_found(tmp_path: Path) -> None:
+    _, folder = made_with(tmp_path, "call")
+    assert verify(folder, "runs/s/call") == []
+    assert "is of tasks/s/call.yaml" in verify(folder, "runs/s/other")[0]
+
+
 @pytest.mark.parametrize("tail", [b'{"event":"step', b"\0" * 300, STEPS[1]])
 def test_a_torn_end_is_left_out_of_an_open_log_alone(tail: bytes) -> None:
     data = log_of(STEPS[0]) + tail

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..fail.errors import RecordError
+from ..runtime.log.events import RunStarted
 from ..runtime.log.steps import steps_of
 from .manifest import MANIFEST, manifest, read_manifest
 from .record_files import NAMES, STATE, derive, read_files, whole_log
@@ -45,6 +46,9 @@ def problems_of(files: Mapping[str, bytes], name: str, *, rendered: bool = True)
         derived = derive(files[STATE], events, steps_of(events), inputs, made)
     except (LookupError, ValueError, AssertionError):  # whole lines whose addresses make no run
         return [f"{name}/{STATE}: its lines make no run; restore it from git"]
+    task = f"tasks/{name.removeprefix('runs/')}.yaml"
+    if isinstance(events[0], RunStarted) and name.startswith("runs/") and events[0].task not in ("", task):
+        return [f"{name}/{STATE}: is of {events[0].task}; restore the record of {task} from git"]
     held = {file: files[file] for file in NAMES if file != MANIFEST}
     is_held = manifest(events, held, inputs, made) == files[MANIFEST]
     what = "is rendered in another way today" if is_held else f"does not follow from {STATE}"
