@@ -14,7 +14,7 @@ from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, areco
 from tachograph.evidence.agent_runs import AgentRun
 from tachograph.evidence.replay import replay
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import TransientModelError
+from tachograph.fail.errors import InputError, TransientModelError
 from tachograph.runtime.clock import monotonic_ns
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, Waited
@@ -176,6 +176,12 @@ def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
     assert (result.ending, result.mode) == ("final_answer" if scope else "cancelled", mode)
     assert any(isinstance(event, StopAsked) and event.scope == scope for event in result.events)
     replayed(made, result.events)
+
+
+@pytest.mark.parametrize("wrong", [("", "tired"), (None, "cancelled")])
+def test_a_stop_that_no_log_can_hold_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="cancelled, interrupted, deadline"):
+        asyncio.run(agent(script("done")).arun("?", started=lambda world: world.stop(*wrong)))
 
 
 def test_a_thread_that_hangs_is_left_behind_and_touches_nothing_more() -> None:

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from ...fail.errors import asks_to_end, warn
+from ...fail.catalog import StopReason
+from ...fail.errors import InputError, asks_to_end, warn
 from ..branches import Pending
 from ..clock import begin_thread, monotonic_ns
 from ..effects import AskPerson, Wait
@@ -56,7 +57,14 @@ class Real(Performer):
         self._zero = self._last = 0
 
     def stop(self, scope: str = "", why: str = "cancelled") -> None:
-        """Stop a part of the run, from any thread: "" all of it, `3.c1` a call, `3.c1/` the agent that it started."""
+        """Stop a part of the run, from any thread: "" all of it, `3.c1` a call, `3.c1/` the agent that it started.
+
+        Raises:
+            InputError: The scope is no address, or the reason is another word.
+        """
+        if why not in [*StopReason] or not isinstance(scope, str) or not scope.isascii():
+            what = f"there is no stop of {scope!r} for the reason {why!r}"
+            raise InputError(what, remedy=f"give an address, and one of {', '.join(StopReason)}")
         self.enter(StopAsked(at="", scope=scope, why=why))
 
     def enter(self, event: Entered) -> None:
