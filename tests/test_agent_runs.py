@@ -161,6 +161,21 @@ def test_a_run_goes_on_from_messages(project: Path) -> None:
     assert tachograph.replay(agent, out).messages == second.messages
 
 
+@pytest.mark.parametrize("first", ["look", "nothing"])
+def test_the_messages_of_any_ending_are_a_history(project: Path, first: str) -> None:
+    """The first call of a reply ends the run: it fails, or is denied."""
+
+    def model(asked: LLMInput) -> LLMOutput:
+        if asked.messages[-1]["content"] == "second?":
+            return LLMOutput(final_answer="done")
+        return LLMOutput(tool_calls=[ToolCall(name, {"path": "book/none.txt"}) for name in (first, "log")])
+
+    agent = agent_of(project, model)
+    messages = agent.run("first?").messages
+    assert messages[-1]["content"] == '{"error":"not_reached","executed":false}'
+    assert agent.run("second?", history=messages).answer == "done"
+
+
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "b", "arguments": "{}"}]}
 RESULT = {"role": "tool", "tool_call_id": "a", "name": "b", "content": "{}"}
 NO_HISTORIES: list[Any] = [

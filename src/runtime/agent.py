@@ -20,6 +20,7 @@ from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec, gates_of
 from .loop.team import team_tool
 from .mcp.server import McpServer
+from .models.failure_messages import with_all_results
 from .models.fallback import Fallback, choice_of, is_model, models_of
 from .models.langchain_messages import ChatModel
 from .models.types import Model, Piece, clean_text, read_history
@@ -341,7 +342,7 @@ class Agent:
         assert isinstance(head, RunStarted)
         is_own = not any(isinstance(event, HandedOver) and "/" not in event.at for event in events)
         about = (head.run_id, ended.ending, ended.answer, ended.mode, len(steps_of(events)))
-        return RunResult(*about, [*made.messages], events, self._output if is_own else None)
+        return RunResult(*about, with_all_results(made.messages), events, self._output if is_own else None)
 
 
 def live_redactor(policy: Policy, key: bytes) -> Redactor:

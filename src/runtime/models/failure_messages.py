@@ -5,9 +5,11 @@ Plain data, without the text of any exception but ToolFailure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ...fail.catalog import FailureMode
+from ..formats.strict_json import canonical
 from ..log.events import Failed
 from ..log.values import USER
 from .types import Message
@@ -92,6 +94,19 @@ def refused_answer(reason: str) -> Message:
 def not_reached() -> dict[str, Any]:
     """Return what the model reads of a call that was not made, since the turn ended or another agent goes on."""
     return {"error": "not_reached", "executed": False}
+
+
+def with_all_results(messages: Iterable[Message]) -> list[Message]:
+    """Return messages of a run in which each call has a result: those that an ending left out were not made."""
+    full = [*messages]
+    without: dict[str, Message] = {}
+    for message in full:
+        without |= {call["id"]: call for call in message.get("tool_calls", ())}
+        without.pop(message.get("tool_call_id", ""), None)
+    content = canonical(not_reached()).decode()
+    for call_id, call in without.items():
+        full.append({"role": "tool", "tool_call_id": call_id, "name": call["name"], "content": content})
+    return full
 
 
 def heard(sender: str, text: str) -> Message:
