@@ -199,6 +199,21 @@ def test_what_is_no_history_is_refused_and_leaves_nothing(project: Path, history
     assert not partial_of(project / "out").exists()
 
 
+def test_a_changed_line_is_named(project: Path) -> None:
+    agent, out = agent_of(project), project / "out"
+    tachograph.record(agent, "?", out=out)
+    log = (out / "state.jsonl").read_bytes()
+    (out / "state.jsonl").write_bytes(log.replace(b'"seen"', b'"SEEN"', 1))
+    (found,) = tachograph.check(agent, out)
+    assert found.kind == "DAMAGE"
+    with pytest.raises(RecordError) as refused:
+        tachograph.replay(agent, out)
+    assert [str(refused.value)] == verify(out, str(out))
+    out.rename(partial_of(out))
+    with pytest.raises(RecordError, match=r"state.jsonl:\d+: was changed"):
+        tachograph.resume(agent, out)
+
+
 def test_folders_without_a_run(project: Path) -> None:
     for call in (tachograph.replay, tachograph.check, tachograph.resume):
         with pytest.raises(RecordError, match="no log of a run"):

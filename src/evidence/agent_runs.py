@@ -25,12 +25,13 @@ from ..runtime.run_result import RunOptions, RunResult
 from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real
 from .check import check as check_source
+from .check import in_itself
 from .compare import Difference
 from .folder import not_ended, partial_of, read_key
 from .record import Listen, record_async
 from .record import record as record_source
 from .record import resume as resume_source
-from .record_files import NAMES, head_in
+from .record_files import NAMES, STATE, head_in
 from .replay import replay as replay_source
 
 
@@ -227,6 +228,15 @@ def check(agent: Agent, out: str | Path) -> list[Difference]:
     """Make a recorded run again, performing what tools do with files, and return the differences.
 
     The record answers for the model, for people, for the network, and for tools that are external.
+
+    Raises:
+        RecordError: No recorded run lies there.
     """
     folder = Path(out)
-    return check_source(AgentRun.of(agent, folder), folder, str(folder))
+    try:
+        source = AgentRun.of(agent, folder)
+    except RecordError:
+        if not (folder / STATE).is_file():
+            raise
+        return in_itself(folder, str(folder))
+    return check_source(source, folder, str(folder))

@@ -68,11 +68,13 @@ def lines_in(folder: Path) -> list[Event]:
 
 def head_in(folder: Path) -> RunStarted:
     """Return the first line of the log in a folder, which need not have ended. Raises RecordError."""
-    head = next(iter(lines_in(folder)), None)
-    if not isinstance(head, RunStarted):
-        raise RecordError(
-            "holds no log of a run", file=str(folder), remedy="name the folder of a recorded run"
-        )
+    try:
+        content = read_plain(folder / STATE, MOST_BYTES)
+    except OSError:
+        remedy = "name the folder of a recorded run"
+        raise RecordError("holds no log of a run", file=str(folder), remedy=remedy) from None
+    head = log_of(content, f"{folder}/{STATE}", is_open=True)[0].event
+    assert isinstance(head, RunStarted)
     return head
 
 
