@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .cli.approval import approve_at_terminal as approve_at_terminal
+    from .evidence.agent_runs import acheck as acheck
     from .evidence.agent_runs import arecord as arecord
+    from .evidence.agent_runs import aresume as aresume
     from .evidence.agent_runs import check as check
     from .evidence.agent_runs import record as record
     from .evidence.agent_runs import replay as replay
@@ -70,7 +72,9 @@ _PLACES = {
     "approve_at_terminal": "cli.approval",
     "WindowLimits": "runtime.log.values",
     **dict.fromkeys(("Session", "SyncSession", "Turn"), "evidence.sessions"),
-    **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),
+    **dict.fromkeys(
+        ("acheck", "arecord", "aresume", "check", "record", "replay", "resume"), "evidence.agent_runs"
+    ),
 }
 __all__ = [*_PLACES]
 

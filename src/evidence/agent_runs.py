@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from msgspec import structs
 
 from ..fail.errors import InputError, OutputError, RecordError
-from ..runtime.agent import Agent
+from ..runtime.agent import Agent, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
@@ -24,11 +24,10 @@ from ..runtime.run import head_of
 from ..runtime.run_result import RunOptions, RunResult
 from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real
-from .check import check as check_source
-from .check import in_itself
+from .check import check_async, in_itself
 from .compare import Difference
 from .folder import not_ended, partial_of, read_key
-from .record import Listen, record_async
+from .record import Listen, record_async, resume_async
 from .record import record as record_source
 from .record import resume as resume_source
 from .record_files import NAMES, STATE, head_in
@@ -194,6 +193,8 @@ def resume(
 ) -> RunResult:
     """Go on with a recorded run whose process ended.
 
+    Where an event loop is running, `aresume` is to be awaited.
+
     Args:
         agent: The agent, as it was.
         out: The folder that `record` was given.
@@ -207,10 +208,26 @@ def resume(
         Diverged: The agent is not that of the log any more.
     """
     folder = Path(out)
-    source = AgentRun.of(agent, partial_of(folder))
+    return agent.result_of(resume_source(_open_run(agent, folder), folder, settled or {}, listen))
+
+
+async def aresume(
+    agent: Agent, out: str | Path, *, settled: Mapping[str, Word] | None = None, listen: Listen | None = None
+) -> RunResult:
+    """Do as `resume` does in the running event loop; a cancellation is as of `arecord`."""
+    folder = Path(out)
+    source = _open_run(agent, folder, leaves=False)
+    made = await resume_async(source, folder, settled or {}, listen)
+    source.real_world.raise_if_cancelled()
+    return agent.result_of(made)
+
+
+def _open_run(agent: Agent, folder: Path, *, leaves: bool = True) -> AgentRun:
+    """Return an open run that is no conversation. Raises as `resume` does."""
+    source = AgentRun.of(agent, partial_of(folder), leaves=leaves)
     if source.run_spec().is_session:
         raise InputError("this run is a conversation", file=str(folder), remedy="go on in a Session there")
-    return agent.result_of(resume_source(source, folder, settled or {}, listen))
+    return source
 
 
 def replay(agent: Agent, out: str | Path) -> RunResult:
@@ -227,11 +244,17 @@ def replay(agent: Agent, out: str | Path) -> RunResult:
 def check(agent: Agent, out: str | Path) -> list[Difference]:
     """Make a recorded run again, performing what tools do with files, and return the differences.
 
-    The record answers for the model, for people, for the network, and for tools that are external.
+    The record answers for the model, for people, for the network, and for tools that are external. Where an event loop
+    is running, `acheck` is to be awaited.
 
     Raises:
         RecordError: No recorded run lies there.
     """
+    return run_in_new_loop(acheck(agent, out))
+
+
+async def acheck(agent: Agent, out: str | Path) -> list[Difference]:
+    """Do as `check` does in the running event loop."""
     folder = Path(out)
     try:
         source = AgentRun.of(agent, folder)
@@ -239,4 +262,4 @@ def check(agent: Agent, out: str | Path) -> list[Difference]:
         if not (folder / STATE).is_file():
             raise
         return in_itself(folder, str(folder))
-    return check_source(source, folder, str(folder))
+    return await check_async(source, folder, str(folder))

@@ -39,13 +39,18 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     Returns:
         The inputs that have moved, then the lines in order, then the files.
     """
+    return drive(source, check_async(source, folder, name))
+
+
+async def check_async(source: RunSource, folder: Path, name: str) -> list[Difference]:
+    """Do as `check` does, in a running event loop if the run needs one."""
     told = in_itself(folder, name)
     if any(difference.kind == "DAMAGE" for difference in told):
         return told
     files = read_files(folder, name)
     record = [line.event for line in whole_log(files[STATE], f"{name}/{STATE}")]
     again = _Again(source, record)
-    drive(source, again.make())
+    await again.make()
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     # where the record answered an effect, what that effect read cannot be read again
     moved = moved_inputs(inputs, again.read, is_all=not again.is_answered)
@@ -61,7 +66,7 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     elif not found and source.is_scripted and kinds & {Arrived, StopAsked} and Settled not in kinds:
         # the record said what entered from outside; the script may say something else
         anew = _Again(source, record, is_anew=True)
-        drive(source, anew.make())
+        await anew.make()
         comparison = Comparison(origin, record, anew.made, moved, shows(source.policy))
         found = comparison.differences(is_cut_off=anew.cut_off is not None)
     found += told  # of files that are rendered in another way

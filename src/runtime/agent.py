@@ -389,4 +389,5 @@ def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     if not is_running:  # outside of the handler, or every traceback would begin with its exception
         return asyncio.run(coroutine)
     coroutine.close()
-    raise RuntimeError("an event loop is running here: await `arun` or `arecord`")
+    name = getattr(coroutine, "__name__", "").removesuffix("_async").removeprefix("a")
+    raise RuntimeError(f"an event loop is running here: await `a{name}`")
