@@ -94,5 +94,8 @@ def test_nothing_public_is_left_out() -> None:
     public = {*tachograph.__all__, *(name for name in tested if name[0] != "_")}
     below = {f"tachograph {name}" for name in commands.list_commands(Context(commands)) if name != "policy"}
     below |= {f"tachograph policy {name}" for name in policy.commands}
+    assert {*" ".join(tachograph._PLACES.values()).split()} == {*tachograph.__all__}
+    # or every name would be one to whoever checks types
+    assert "\ndef __getattr__" not in inspect.getsource(tachograph)
     wanted = [(coded, keys), ("".join(PAGES.values()), public), (PAGES["docs/start.md"], below)]
     assert [name for place, it in wanted for name in it if not re.search(rf"\b{name}\b", place)] == []
