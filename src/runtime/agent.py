@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
@@ -306,7 +306,9 @@ class Agent:
         world.raise_if_cancelled()
         return self.result_of(made)
 
-    async def stream(self, question: str, **options: Unpack[RunOptions]) -> AsyncIterator[Event | Piece]:
+    async def stream(
+        self, question: str, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[Event | Piece, None]:
         """Run on a question, and yield each line of the log as it is written, and pieces of text while they come.
 
         The last is a RunEnded. Leaving the loop early stops the run.
