@@ -83,6 +83,7 @@ def test_local_classes_and_methods() -> None:
 
     method = tool(Depot().open, effect="pure")
     assert method.run({"local": {"tags": ["a"]}}, SimpleNamespace(deps=7)) == {"result": [True, ["a"], 7, 7]}
+    assert method(Local(["b"]), SimpleNamespace(deps=1), context=Context(2)) == [True, ["b"], 1, 2]
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", {1: object()}, iter([]), {object()}])
@@ -98,6 +99,7 @@ def test_conversion_alone_does_not_widen_either(value: Any) -> None:
 
 def whole(value: int): ...
 def untyped(a, b=1): ...
+def in_class(self, a: int): ...
 def starred(a: int, /, *args: int, **named: str): ...
 def unknown_names(a: Nowhere, b: int, c: list[Missing]) -> Gone: ...  # noqa: F821
 def unsupported(a: object, b: Callable[[], int], c: complex, d: list[type]) -> Iterator[int]: ...
@@ -150,6 +152,7 @@ BAD = {
     ("function", "options", "told"),
     [
         (untyped, {}, "'a' 'b'"),
+        (in_class, {}, "'self' tool(...)(obj.method)"),
         (starred, {}, "'a' 'args' 'named'"),
         (unknown_names, {}, "'a' Nowhere 'c' Missing 'return' Gone"),
         (unsupported, {}, "'a' 'b' 'c' 'd' 'result'"),

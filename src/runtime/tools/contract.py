@@ -82,6 +82,7 @@ class Tool:
         answer: What answers in the place of a function, given the agent that calls (its RunState) and the arguments.
 
     Attributes:
+        function: The function that it was made from, which a call in Python calls.
         uses: The methods of `io` that its effect kind covers.
         acts_beside_io: Whether it does what nobody sees: its texts are judged, and a check takes its results from the
             record.
@@ -137,6 +138,7 @@ class Tool:
         if wrong:
             raise refusal(wrong, self.file)
         self.name, self.description, self.run, self.probe = name, description, run, probe
+        self.function: Callable[..., Any] = run
         self.transient, self.timeout_s = tuple(transient), timeout_s
         self.digest, self.is_foreign, self.answer = digest, is_foreign, answer
         self._set_effect(effect, idempotent)
@@ -144,6 +146,10 @@ class Tool:
         self.inner = {it.name: it for it in inner}
         self.output_validator = validator_of(output_text)
         self._has_defaults = b'"default"' in self._input_text
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the function as Python does, such as in a test of it: nothing is decided, and nothing recorded."""
+        return self.function(*arguments, **named)
 
     def under(self, places: tuple[Place, ...], effect: str) -> Tool:
         """Return the tool as a policy has it.

@@ -124,6 +124,7 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     given["output_schema"], is_wrapped = result_schema(returned, "serialization", problems)
     try:
         made = Tool(**given, run=_run_of(function, types, contexts, is_wrapped=is_wrapped))
+        made.function = function
     except ToolError as error:
         problems.append(f"{error.message}; {error.remedy}")
     if problems:
@@ -153,7 +154,8 @@ def _input_schema(
         if parameter.kind not in _NAMED:
             problems.append(f"{name!r} cannot be given by its name: write it without * and /")
         elif name not in function.__annotations__ and name != _IO:
-            problems.append(f"{name!r} has no type: annotate it, such as str")
+            remedy = "use `tool(...)(obj.method)`" if name == "self" else "annotate it, such as str"
+            problems.append(f"{name!r} has no type: {remedy}")
         elif name in hints and name != _IO:
             types[name] = hints[name]
     schema = object_schema(types, "validation", problems)
