@@ -16,9 +16,9 @@ import pytest
 from tachograph.evidence.check import check
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
-from tachograph.evidence.record_files import NAMES, read_files
+from tachograph.evidence.record_files import NAMES, events_in, read_files
 from tachograph.evidence.replay import replay
-from tachograph.evidence.show import events_in, line_of
+from tachograph.evidence.show import line_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError
 from tachograph.review.explain import explain

@@ -71,7 +71,8 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 def show(run: str, is_tree: bool) -> None:
     """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
     from ..evidence.folder import not_ended
-    from ..evidence.show import events_in, line_of, shown_log
+    from ..evidence.record_files import events_in
+    from ..evidence.show import line_of, shown_log
 
     if Path(run).suffix == ".jsonl" and Path(run).is_file() and not is_tree:
         for line in shown_log(Path(run)):
@@ -99,7 +100,7 @@ def show(run: str, is_tree: bool) -> None:
 )
 def page(run: str, out: Path | None) -> None:
     """Write a run as one page of HTML, which loads nothing and runs no script; also one that has not ended."""
-    from ..evidence.show import events_in
+    from ..evidence.record_files import events_in
     from ..views.page import page as page_of
     from ..views.site import write_page
 

@@ -58,22 +58,31 @@ def recorded_log(folder: Path, name: str) -> list[Line]:
     return whole_log(read_files(folder, name).get(STATE, b""), f"{name}/{STATE}")
 
 
+def events_in(folder: Path, name: str) -> list[Event]:
+    """Return the lines of a log, whether it has ended or not, at least one; `name` is what messages call it.
+
+    Raises:
+        RecordError: There is none, or a line is damaged.
+    """
+    try:
+        data = read_plain(folder / STATE, MOST_BYTES)
+    except OSError as error:
+        reason = system_reason(error)
+        raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a recorded run") from None
+    return [line.event for line in log_of(data, name, is_open=True)]
+
+
 def lines_in(folder: Path) -> list[Event]:
     """Return the lines of the log in a folder, which need not have ended; none where they cannot be read."""
     try:
-        return [line.event for line in read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)]
-    except (OSError, Damaged):
+        return events_in(folder, f"{folder}/{STATE}")
+    except RecordError:
         return []
 
 
 def head_in(folder: Path) -> RunStarted:
     """Return the first line of the log in a folder, which need not have ended. Raises RecordError."""
-    try:
-        content = read_plain(folder / STATE, MOST_BYTES)
-    except OSError:
-        remedy = "name the folder of a recorded run"
-        raise RecordError("holds no log of a run", file=str(folder), remedy=remedy) from None
-    head = log_of(content, f"{folder}/{STATE}", is_open=True)[0].event
+    head = events_in(folder, f"{folder}/{STATE}")[0]
     assert isinstance(head, RunStarted)
     return head
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..fail.errors import RecordError, system_reason
+from ..fail.errors import RecordError
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
 from ..runtime.formats.strict_json import canonical
@@ -15,20 +15,10 @@ from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import model_words, steps_of
 from ..runtime.models.types import call_text
 from ..runtime.policy.prices import in_words, key_of
-from .record_files import MOST_BYTES, STATE, log_of
+from .record_files import MOST_BYTES
 
 MOST: Final = 160  # characters of a sentence
 _LONGEST: Final = 4_000  # where versions of a log are compared: what is cut off would not differ
-
-
-def events_in(folder: Path, name: str) -> list[log.Event]:
-    """Return the events of a run, whether it has ended or not, at least one. Raises RecordError."""
-    try:
-        data = read_plain(folder / STATE, MOST_BYTES)
-    except OSError as error:
-        reason = system_reason(error)
-        raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a recorded run") from None
-    return [line.event for line in log_of(data, name, is_open=True)]
 
 
 def shown_log(file: Path) -> list[str]:
