@@ -181,9 +181,10 @@ def test_the_messages_of_any_ending_are_a_history(project: Path, first: str) -> 
         return LLMOutput(tool_calls=[ToolCall(name, {"path": "book/none.txt"}) for name in (first, "log")])
 
     agent = agent_of(project, model)
-    messages = agent.run("first?").messages
-    assert messages[-1]["content"] == '{"error":"not_reached","executed":false}'
-    assert agent.run("second?", history=messages).answer == "done"
+    result = agent.run("first?")
+    assert f"; {first}: " in result.reason
+    assert result.messages[-1]["content"] == '{"error":"not_reached","executed":false}'
+    assert agent.run("second?", history=result.messages).answer == "done"
 
 
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "b", "arguments": "{}"}]}

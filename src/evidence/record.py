@@ -79,9 +79,7 @@ async def record_async(
         log = partial / "state.jsonl"
         began = log.read_bytes() if log.exists() else b""
         is_undone = isinstance(error, errors.InputError) and b'"tool_started"' not in began
-        is_answered = isinstance(
-            error, errors.NotRecorded
-        )  # the earlier record had answered what is external
+        is_answered = isinstance(error, errors.NotRecorded)  # the earlier record had answered for tools
         if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
         elif not isinstance(error, errors.TachographError):

@@ -12,7 +12,7 @@ from ..runtime.formats.escape import truncate
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.lines import Damaged, Line, read_log
-from ..runtime.log.steps import model_words, steps_of
+from ..runtime.log.steps import finding, model_words, steps_of
 from ..runtime.models.types import call_text
 from ..runtime.policy.prices import in_words, key_of
 from .record_files import MOST_BYTES
@@ -62,6 +62,8 @@ def overview(events: Sequence[log.Event]) -> tuple[str, str, int, str]:
 
 def words(event: log.Event) -> str:
     """Return an event as a sentence."""
+    if found := finding(event):
+        return found
     match event:
         case log.RunStarted():
             return f"run {event.run_id} started under {policies_of(event)}: {event.question}"
@@ -70,9 +72,8 @@ def words(event: log.Event) -> str:
         case log.AgentStarted():
             return f"an agent started under {policies_of(event)}: {event.question}"
         case log.Received():
-            return "; ".join(
-                f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages
-            )
+            each = [f"message of {it.sender or 'the agent of the run'}: {it.text}" for it in event.messages]
+            return "; ".join(each)
         case log.Proposed():
             return f"the function proposed {event.call.name} {call_text(event.call)}"
         case log.Arrived():
@@ -95,35 +96,20 @@ def words(event: log.Event) -> str:
             return f"the turn ended: {event.ending}{f', {said}' if said else ''}"
         case log.CallEnded():
             return f"the run answered {canonical(event.told).decode()}"
-        case log.ModelReplied(problem=problem) if problem:
-            return f"the reply of {model_words(event)} cannot be used: {problem}"
         case log.ModelReplied(answer=str()):
             return f"{model_words(event)} answered: {event.answer}"
         case log.ModelReplied():
             calls = ", ".join(f"{call.name} {call_text(call)}" for call in event.calls)
             return f"{model_words(event)} proposed {calls or 'nothing'}"
-        case log.Decided():
-            whose = f", of the policy {event.above} above" if event.above else ""
-            return f"{event.decision} by {event.rule}: {event.reason} ({event.place}{whose})"
         case log.ToolStarted():
             return "the tool is about to start"
         case log.ToolReturned(result=None):
-            return (
-                "the result was lost" if not event.size else f"the result of {event.size} bytes was not kept"
-            )
+            lost = f"of {event.size} bytes was not kept" if event.size else "was lost"
+            return f"the result {lost}"
         case log.ToolReturned():
             return f"the tool returned {canonical(event.result).decode()}"
         case log.HookAnswered():
-            return (
-                f"the hook said {canonical(event.answer).decode()}"
-                if event.answer
-                else "the hook said nothing"
-            )
-        case log.Failed():
-            status = f"HTTP {event.status}" if event.status else ""
-            which = f"by {model_words(event)}" if event.fallback else ""
-            more = " ".join(part for part in (status, event.said, event.place, which) if part)
-            return f"failed: {event.error} ({event.kind}) {more}".rstrip()
+            return f"the hook said {canonical(event.answer).decode() if event.answer else 'nothing'}"
         case log.Waited():
             return f"waited {event.took // 1_000_000} ms"
         case log.Stopped():
@@ -132,10 +118,6 @@ def words(event: log.Event) -> str:
             if event.why == "deadline":
                 return "the deadline of the run passed"
             return f"somebody stopped {event.scope or 'the run'}: {event.why}"
-        case log.Answered():
-            said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered"
-            by = ": ".join(part for part in (event.by, event.why) if part)
-            return f"{said} ({by})" if by else said
         case log.Settled():
             return f"a person, or the tool's probe, said that it {'happened' if event.happened else 'did not happen'}"
         case log.StepEnded():

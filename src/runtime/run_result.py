@@ -10,6 +10,7 @@ from msgspec.structs import astuple
 
 from ..fail.catalog import ENDINGS, MODES
 from .log.events import Decided, Event, ModelReplied
+from .log.steps import finding, steps_of
 from .log.values import Usage
 from .models.types import Message
 from .schema.answer_type import AnswerType
@@ -56,8 +57,17 @@ class RunResult(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why it ended, in words: what failed, if anything did, and else what the ending means."""
-        return MODES.get(self.mode) or ENDINGS[self.ending]
+        """Why it ended, in one line: what failed, or else what the ending means, and what the last step tells of it."""
+        told = [MODES.get(self.mode) or ENDINGS[self.ending]]
+        for step in steps_of(self.events)[-1:]:
+            about: list[tuple[str, Event | None]] = [("the step", step.refused)]
+            about += [("the model", it.outcome) for it in step.asked[-1:]]
+            for call in step.calls:
+                is_denied = call.verdict is not None and call.verdict.decision == "deny"
+                last = call.attempts[-1].outcome if call.attempts else call.answered
+                about.append((call.call.name, call.verdict if is_denied else last))
+            told += [f"{who}: {said}" for who, it in about if it is not None and (said := finding(it))]
+        return " ".join("; ".join(told).split())
 
     @property
     def denials(self) -> list[Decided]:

@@ -202,6 +202,26 @@ def model_words(outcome: log.Outcome) -> str:
     return f"fallback {number}" if number else "the model"
 
 
+def finding(event: log.Event) -> str:
+    """Return as a sentence what was decided or answered, or how an effect failed; "" for any other event."""
+    match event:
+        case log.ModelReplied(problem=problem) if problem:
+            return f"the reply of {model_words(event)} cannot be used: {problem}"
+        case log.Decided():
+            whose = f", of the policy {event.above} above" if event.above else ""
+            return f"{event.decision} by {event.rule}: {event.reason} ({event.place}{whose})"
+        case log.Failed():
+            status = f"HTTP {event.status}" if event.status else ""
+            which = f"by {model_words(event)}" if event.fallback else ""
+            more = " ".join(part for part in (status, event.said, event.place, which) if part)
+            return f"failed: {event.error} ({event.kind}) {more}".rstrip()
+        case log.Answered():
+            said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered"
+            by = ": ".join(part for part in (event.by, event.why) if part)
+            return f"{said} ({by})" if by else said
+    return ""
+
+
 def all_steps(steps: Iterable[StepView]) -> Iterator[StepView]:
     """Yield some steps, each before those of the agents that its calls started."""
     for step in steps:
