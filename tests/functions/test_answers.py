@@ -1,4 +1,4 @@
-"""Answers of a type: what is read, what is refused and where, and that nothing foreign is told."""
+"""Answers of a type: what is read, what is refused, where and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Even:
 
     def __post_init__(self) -> None:
         if self.number % 2:
-            raise ValueError("secret words of the type")
+            raise ValueError("told by the type")
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 3}}, "required": ["a"]}
@@ -57,7 +57,7 @@ def test_answers(kind: Any, text: str, value: Any) -> None:
         (list[Options], '{"result": [{}, {"limit": 0}]}', "/result/1/limit", "minimum 1"),
         (list[Options], "[{}]", "", "type"),
         (Order, '{"no": 1, "day": "2023-02-29"}', "/day", "anyOf"),
-        (Even, '{"number": 1}', "", "ValidationError"),
+        (Even, '{"number": 1}', "", "told by the type"),
     ],
 )
 def test_mismatches(kind: Any, text: str, pointer: str, word: str) -> None:
@@ -65,7 +65,6 @@ def test_mismatches(kind: Any, text: str, pointer: str, word: str) -> None:
         AnswerType(kind).read(text)
     assert refused.value.pointer == pointer
     assert word in refused.value.reason
-    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ class AnswerMismatch(ValueError):
 
     Attributes:
         pointer: JSON Pointer into the answer; "" for the answer as a whole.
-        reason: A few words of ours.
+        reason: A few words of ours, or what the type itself says; that enters no record.
     """
 
     def __init__(self, pointer: str, reason: str) -> None:
@@ -88,7 +88,7 @@ class AnswerType:
         try:
             return read_as(self._kind, data["result"] if self._is_wrapped else data)
         except Exception as error:  # noqa: BLE001 - code of the type runs here
-            raise AnswerMismatch("", f"is refused by its type ({type(error).__name__})") from None
+            raise AnswerMismatch("", f"is refused by its type: {' '.join(str(error).split())}") from None
 
     def instructions(self) -> str:
         """Return what tells a model the shape of the answer, where its service takes no schema."""
