@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from ..fail.catalog import ENDINGS, MODES
-from .log.events import Decided, Event, ModelReplied
+from .log.events import Decided, Event, ModelReplied, StepEnded
 from .log.steps import finding, steps_of
 from .log.values import Usage
 from .models.types import Message
@@ -54,6 +54,11 @@ class RunResult(Struct, frozen=True):
         usages = [astuple(event.usage) for event in self.events if isinstance(event, ModelReplied)]
         sent, replied, estimated, *parts = map(sum, zip(*usages, strict=True)) if usages else astuple(Usage())
         return Usage(sent, replied, bool(estimated), *parts)
+
+    @property
+    def cost(self) -> float:
+        """What all replies cost in US dollars, also to the agents below; 0 where the policy knows no price."""
+        return sum(it.cost for it in self.events if isinstance(it, StepEnded)) / 1_000_000
 
     @property
     def reason(self) -> str:
