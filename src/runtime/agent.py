@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -212,9 +211,8 @@ class Agent:
         unknown = options.keys() - RunOptions.__annotations__.keys()
         if unknown or not isinstance(question, str):
             wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
-            raise InputError(
-                f"a run has {wrong}", remedy=f"a text, and {', '.join(RunOptions.__annotations__)}"
-            )
+            known = ", ".join(RunOptions.__annotations__)
+            raise InputError(f"a run has {wrong}", remedy=f"a text, and {known}")
         if type(options.get("seed", 0)) is not int:
             raise InputError("the seed is no whole number", remedy="give one, such as 7")
         deadline_s = options.get("deadline_s", 0)
@@ -384,12 +382,12 @@ def _label(name: str, folder: Path | None) -> str:
 
 def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine in an event loop of its own. Raises RuntimeError where one is running."""
-    is_running = False
-    with suppress(RuntimeError):
+    try:
         asyncio.get_running_loop()
-        is_running = True
-    if not is_running:  # outside of the handler, or every traceback would begin with its exception
-        return asyncio.run(coroutine)
-    coroutine.close()
-    name = getattr(coroutine, "__name__", "").removesuffix("_async").removeprefix("a")
-    raise RuntimeError(f"an event loop is running here: await `a{name}`")
+    except RuntimeError:
+        pass
+    else:
+        coroutine.close()
+        name = getattr(coroutine, "__name__", "").removesuffix("_async").removeprefix("a")
+        raise RuntimeError(f"an event loop is running here: await `a{name}`")
+    return asyncio.run(coroutine)  # outside of the handler, or every traceback would begin with its exception
