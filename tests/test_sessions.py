@@ -57,7 +57,7 @@ def test_a_conversation_goes_on_in_another_session(tmp_path: Path) -> None:
     assert (done.ending, done.answer, done.steps) == ("final_answer", "again (7)", 4)
     holds(agent, place)
     for begin in (late.__enter__, lambda: SyncSession(agent, place)):
-        with pytest.raises(OutputError):
+        with pytest.raises(OutputError, match=r"name another folder$"):
             begin()
 
 
@@ -208,6 +208,8 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
             session.ask("half of \ud800")
         with pytest.raises(OutputError), SyncSession(talker(), tmp_path / "talk"):
             pass
+    with pytest.raises(RecordError, match="a `Session` at the same path goes on with it"):
+        replay(talker(), tmp_path / "talk")
     other = Agent(lambda request: LLMOutput(final_answer="x"), [], Policy.from_dict(POLICY))
     with pytest.raises(RecordError), SyncSession(other, tmp_path / "talk") as session:
         session.ask("hello")

@@ -126,13 +126,14 @@ def new_run(
     return AgentRun(agent, spec, wall_ns(), key=key, deps=options.get("deps"), **rest)
 
 
-def cleared(out: str | Path, *, replace: bool) -> Path:
-    """Return the folder for a record. Raises OutputError where one lies that is not to be replaced."""
+def cleared(out: str | Path, *, replace: bool | None = None) -> Path:
+    """Return the folder for a record. Raises OutputError where one lies that is not to be replaced, or never (None)."""
     folder = Path(out)
     if folder.name in ("", ".."):
         raise OutputError(f"{folder}: is no folder of its own; name one, such as my-run")
     if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
-        raise OutputError(f"{folder}: a record lies here; name another folder, or give `record` replace=True")
+        remedy = "name another folder" + ("" if replace is None else ", or give `record` replace=True")
+        raise OutputError(f"{folder}: a record lies here; {remedy}")
     return folder
 
 

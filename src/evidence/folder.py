@@ -14,8 +14,9 @@ import msgspec
 from ..fail.errors import OutputError, RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import sync, write_durably
+from ..runtime.log.events import RunStarted
 from ..runtime.log.file import lock
-from .record_files import MOST_BYTES, NAMES, STATE, is_from_code
+from .record_files import MOST_BYTES, NAMES, STATE, is_from_code, lines_in
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
@@ -35,7 +36,9 @@ def where_it_lies(folder: Path) -> Path:
 
 def not_ended(name: str, partial: Path) -> RecordError:
     """Return what to say of the open run in a folder, whose name is `runs/KIND/NAME` in a project."""
-    run, how = name.removesuffix(".partial"), "`tachograph.resume` in Python"
+    run, head = name.removesuffix(".partial"), next(iter(lines_in(partial)), None)
+    is_talk = isinstance(head, RunStarted) and head.session
+    how = "a `Session` at the same path" if is_talk else "`tachograph.resume` in Python"
     if run.startswith("runs/") and not is_from_code(partial):
         run = run.removeprefix("runs/")
         how = f"`tachograph resume {run}`"
@@ -77,9 +80,8 @@ def _refuse_other(folder: Path) -> None:
     is_free = not folder.exists() and not folder.is_symlink()
     is_record = folder.is_dir() and not folder.is_symlink()
     if not is_free and not (is_record and {path.name for path in folder.iterdir()} <= {*NAMES}):
-        raise OutputError(
-            f"{folder}: something else than a record lies here; remove it, or name another folder"
-        )
+        what = "something else than a record lies here; remove it, or name another folder"
+        raise OutputError(f"{folder}: {what}")
 
 
 def keep_key(partial: Path, key: bytes) -> None:

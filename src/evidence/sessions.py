@@ -87,7 +87,7 @@ class Conversation(Generic[Made]):
         settled: Mapping[str, Word] | None = None,
     ) -> None:
         self._begin, self._result_of = begin, result_of
-        self._path, self._listen, self._settled = cleared(path, replace=False), listen, settled or {}
+        self._path, self._listen, self._settled = cleared(path), listen, settled or {}
         self._has_plan = False
         self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
@@ -98,7 +98,7 @@ class Conversation(Generic[Made]):
         self._run: asyncio.Task[RunMade] | None = None
 
     async def __aenter__(self) -> Self:
-        past = lines_in(partial_of(cleared(self._path, replace=False)))
+        past = lines_in(partial_of(cleared(self._path)))
         for event in past:
             self._note(event)
         source = self._begin(partial_of(self._path) if past else None, self._began)
@@ -252,10 +252,8 @@ class Session(Conversation[RunResult]):
         """
         origin = where_it_lies(self._path)
         events = lines_in(origin)
-        turns = [
-            (number, event.at) for number, event in enumerate(events, 1) if isinstance(event, log.TurnEnded)
-        ]
-        ends = [number for number, at in turns if not place_of(at)]
+        is_end = [isinstance(event, log.TurnEnded) and not place_of(event.at) for event in events]
+        ends = [number for number, it in enumerate(is_end, 1) if it]
         if not 1 <= turn <= len(ends):
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
         head = events[0]
