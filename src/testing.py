@@ -70,14 +70,23 @@ class Refused(ValueError):
 
 
 def _policy(policy: Mapping[str, Any] | str | Path) -> Policy:
-    return Policy.from_dict(policy) if isinstance(policy, Mapping) else Policy.load(policy)
+    return Policy.load(policy) if isinstance(policy, str | Path) else Policy.from_dict(policy)
+
+
+def _values(given: object, what: str, *keys: str) -> list[Any]:
+    """Return what a mapping has at some keys. Raises InputError."""
+    if not isinstance(given, Mapping) or not {*keys} <= given.keys():
+        remedy = f"give a mapping with {' and '.join(keys)}"
+        raise InputError(f"{what} is given in another way", remedy=remedy)
+    return [given[key] for key in keys]
 
 
 def _tool(tool: Tool | Mapping[str, Any]) -> Tool:
     if isinstance(tool, Tool):
         return tool
+    (name,) = _values(tool, "a tool", "name")
     schema = tool.get("input_schema", _ANY_OBJECT)
-    return Tool(tool["name"], "", schema, _ANY_OBJECT, tool.get("effect", "read"), lambda arguments, io: {})
+    return Tool(name, "", schema, _ANY_OBJECT, tool.get("effect", "read"), lambda arguments, io: {})
 
 
 def decide(
@@ -98,7 +107,7 @@ def decide(
         mounts: Folders for mounts, as an agent takes them; the policy has to declare each.
 
     Raises:
-        InputError: The policy, a tool or a mount is refused.
+        InputError: The policy, a tool, a call or a mount is refused.
     """
     gate = Gate(_policy(policy), [_tool(tool) for tool in tools])
     check_mounts(gate.policy, mounts or ())
@@ -106,7 +115,7 @@ def decide(
     repeats: Counter[str] = Counter()
     found = []
     for number, proposed in enumerate(calls):
-        call = read_call(f"tc_1_{number}", proposed["name"], proposed["arguments"])
+        call = read_call(f"tc_1_{number}", *_values(proposed, "a call", "name", "arguments"))
         name = call.name if isinstance(call.name, str) else ""
         tool = gate.tools.get(name)
         key = "" if tool is None else call_key(call, tool)
@@ -131,12 +140,17 @@ def decide_fact(
         fact: `{"rule": "url_allowlist", "target": URL, "hop": n}`, the same with `address` and `method`, or
             `{"rule": "sandbox_path", "path": P, "access": "read" or "write", "found": KIND}`.
         tool: The tool that meets it; None for one that the policy does not name.
+
+    Raises:
+        InputError: The policy, the fact or the tool is refused.
     """
     about: Reach | Touch | Call
     if fact.get("rule") == "url_allowlist":
-        about = Reach(fact["target"], fact.get("method", "GET"), fact.get("address", ""), fact.get("hop", 0))
+        (target,) = _values(fact, "a fact", "target")
+        about = Reach(target, fact.get("method", "GET"), fact.get("address", ""), fact.get("hop", 0))
     elif fact.get("rule") == "sandbox_path":
-        about = Touch(fact["path"], fact.get("access", ""), fact.get("found", ""))
+        (path,) = _values(fact, "a fact", "path")
+        about = Touch(path, fact.get("access", ""), fact.get("found", ""))
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
     met_by = _tool({"name": "some_tool"} if tool is None else tool)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tachograph import InputError, Policy, ToolCall
 from tachograph.runtime.tools.contract import without_marks
-from tachograph.testing import Refused, decide, parse
+from tachograph.testing import Refused, decide, decide_fact, parse
 from tests.project import POLICY, merged
 from tests.tables.rows import closed, roomy
 
@@ -16,14 +19,19 @@ def test_calls_are_counted_by_tool_and_together() -> None:
     delta = {"tools": {"echo": {"limits": {"calls": 2}}}, "loop_budget": {"max_tool_calls": 3}}
     policy = merged(POLICY, {**delta, "cycle_detection": {"max_repeats": 9}})
     calls = [{"name": name, "arguments": {}} for name in ("echo", "echo", "echo", "look", "look")]
-    found = [(it.decision, it.rule_id) for it in decide(policy, TOOLS, calls)]
-    assert found == [
-        ("allow", "tool_registry"),
-        ("allow", "tool_registry"),
-        ("deny", "tool_limits"),
-        ("allow", "tool_registry"),
-        ("deny", "loop_budget"),
-    ]
+    found = " ".join(f"{it.decision}:{it.rule_id}" for it in decide(policy, TOOLS, calls))
+    allowed = "allow:tool_registry"
+    assert found == f"{allowed} {allowed} deny:tool_limits {allowed} deny:loop_budget"
+
+
+@pytest.mark.parametrize("call", [{"name": "echo"}, ToolCall("echo", {})])
+def test_what_cannot_be_decided_is_refused(call: Any) -> None:
+    with pytest.raises(InputError, match="a mapping with name and arguments"):
+        decide(POLICY, TOOLS, [call])
+    with pytest.raises(InputError, match="a mapping with path"):
+        decide_fact(POLICY, {"rule": "sandbox_path"})
+    with pytest.raises(InputError, match="use plain data"):
+        decide(Policy.from_dict(POLICY), TOOLS, [])  # type: ignore[arg-type]
 
 
 def test_repeats_are_counted() -> None:
