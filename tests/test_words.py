@@ -67,12 +67,7 @@ def test_errors_name_the_file_of_a_policy_as_it_was_given(text: str | None, tmp_
         Agent(model, [add], Policy.load(file))
 
 
-RUNS: list[tuple[Any, dict[str, Any]]] = [
-    (None, {}),
-    (5, {}),
-    ("?", {"sead": 3}),
-    ("?", {"history": ["text"]}),
-]
+RUNS: list[Any] = [(None, {}), (5, {}), ("?", {"sead": 3}), ("?", {"history": ["text"]})]
 
 
 @pytest.mark.parametrize(("question", "options"), RUNS)

@@ -82,9 +82,8 @@ class LiveRun(Task):
         head = head_in(folder)
         if head.model.path != "live":
             remedy = f"record it anew: tachograph run {task.folder}"
-            raise RecordError(
-                "the task is for live models, and the run is none", file=str(folder), remedy=remedy
-            )
+            what = "the task is for live models, and the run is none"
+            raise RecordError(what, file=str(folder), remedy=remedy)
         if not models:
             first = ModelChoice(head.model, head.options)
             models = [first, *head.fallbacks]

@@ -153,9 +153,8 @@ async def _go_on(
             doubts = Journal(file.past).doubts
             for at, word in settled.items():
                 if word not in ("done", "not_done"):
-                    raise errors.InputError(
-                        f"{word!r} is no word on an effect", file=at, remedy="say done or not_done"
-                    )
+                    what = f"{word!r} is no word on an effect"
+                    raise errors.InputError(what, file=at, remedy="say done or not_done")
             for at in settled.keys() - {*doubts}:
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"
                 raise errors.InputError("this effect is not in doubt", file=at, remedy=known)

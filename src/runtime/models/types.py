@@ -238,9 +238,8 @@ def read_history(history: object) -> list[Message]:
         messages = strict_json.as_json(plain_messages(history))  # type: ignore[arg-type]
         convert = msgspec.convert(messages, list[_User | _Assistant | _Result])
     except (NotJson, TypeError, msgspec.ValidationError) as error:
-        raise InputError(
-            f"the history is no list of messages ({error})", remedy="pass `result.messages`"
-        ) from None
+        what = f"the history is no list of messages ({error})"
+        raise InputError(what, remedy="pass `result.messages`") from None
     waiting: list[str] = []
     for message in (*convert, None):  # nor may a call wait at the end
         if isinstance(message, _Result) and message.tool_call_id in waiting:

@@ -132,9 +132,8 @@ def with_those_below(tools: Iterable[Tool]) -> list[Tool]:
             below = (*tool.inner.values(), *(tool.agent.tools if tool.agent else ()))
             waiting += [it for it in below if found.get(it.name) is not it]
         elif not _is_same(tool, other):
-            raise ToolError(
-                f"two tools are called {tool.name!r}", remedy="give one of them another name, also in agents"
-            )
+            remedy = "give one of them another name, also in agents"
+            raise ToolError(f"two tools are called {tool.name!r}", remedy=remedy)
     return [*found.values()]
 
 

@@ -83,17 +83,15 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     """
     # annotations that are texts may name classes of the function in which the tool is made
     names = dict(sys._getframe(1).f_locals)
-    return (
-        (lambda given: _tool(given, options, names)) if function is None else _tool(function, options, names)
-    )
+    made = functools.partial(_tool, options=options, names=names)
+    return made if function is None else made(function)
 
 
 def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, Any]) -> Tool:
     if isinstance(function, type) or not hasattr(function, "__name__"):
         what = f"{getattr(function, '__name__', type(function).__name__)} is no function"
-        raise ToolError(
-            what, remedy='write @tool(effect="pure") above a function, with another effect if need be'
-        )
+        remedy = 'write @tool(effect="pure") above a function, with another effect if need be'
+        raise ToolError(what, remedy=remedy)
     known = [*ToolOptions.__annotations__]
     for odd in sorted(options.keys() - {*known}):
         remedy = did_you_mean(odd, known, f"the options are {', '.join(known)}")

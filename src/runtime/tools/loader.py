@@ -42,9 +42,8 @@ def load_tools(names: Iterable[str], root: Path) -> LoadedTools:
         label = f"tools/{name}.py"
         # a path would lead out of the folder
         if not (name.isascii() and name.replace("-", "_").isidentifier()):
-            raise ToolError(
-                f"{name[:80]!a} is no name of a tool", file="tools", remedy="use letters, digits, - and _"
-            )
+            what = f"{name[:80]!a} is no name of a tool"
+            raise ToolError(what, file="tools", remedy="use letters, digits, - and _")
         if name in loaded.modules:
             raise ToolError("the tool is named twice", file=label, remedy="name it once")
         module, source = load_module(label, root)
@@ -58,9 +57,8 @@ def load_module(label: str, root: Path) -> tuple[Any, bytes]:
     try:
         source = read_plain(root / label, _MOST)
     except OSError as error:
-        raise ToolError(
-            f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool"
-        ) from None
+        what = f"cannot be read ({system_reason(error)})"
+        raise ToolError(what, file=label, remedy="name an existing tool") from None
     if len(source) > _MOST:
         raise ToolError(f"the file has more than {_MOST} bytes", file=label, remedy="split it")
     return _imported(source, root / label, label), source
