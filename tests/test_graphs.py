@@ -15,10 +15,10 @@ from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
 from tests.project import POLICY, merged, script
 
-NAMES = ["find", "write", "judge", "fail", "graph"]
+NAMES = ["find", "write", "judge", "fail", "graph", "to_graph"]
 TEAM: dict[str, Any] = {
     "tool_registry": {"allowed": NAMES},
-    "agents": {"max_depth": 1, "max_children": 20, "max_parallel": 3},
+    "agents": {"max_depth": 2, "max_children": 20, "max_parallel": 3},
     "loop_budget": {"max_iterations": 99, "max_tokens": 10**6, "max_tool_calls": 99},
 }
 POLICIES = Policy.from_dict(merged(POLICY, merged(TEAM, {"on_deny": "inform"})))
@@ -98,11 +98,28 @@ def test_what_a_graph_comes_to(tmp_path: Path, graph: Graph, answer: str) -> Non
         (sequence(loop_until(WRITE, is_fine, most=1), FIND), "not_done", 1),
     ],
 )
-def test_a_graph_that_does_not_come_to_its_end_says_so(graph: Graph, ending: str, agents: int) -> None:
-    made = graph.as_agent(POLICIES).run("x")
+def test_a_graph_that_does_not_come_to_its_end_fails(
+    tmp_path: Path, graph: Graph, ending: str, agents: int
+) -> None:
+    agent = graph.as_agent(POLICIES)
+    made = tachograph.record(agent, "x", out=tmp_path / "run")
     (told,) = [event.told for event in made.events if isinstance(event, log.CallEnded)]
-    assert told["ending"] == ending and f'"{ending}"' in (made.answer or "")
+    (failed,) = [it for it in made.events if isinstance(it, log.Failed) and it.at == "2.m1"]
+    assert told["ending"] == ending and f'"{ending}"' in failed.said
+    assert (made.ending, made.mode, made.answer) == ("failure_mode_terminal", "llm_failure", None)
     assert sum(isinstance(event, log.AgentStarted) for event in made.events) == agents
+    assert tachograph.check(agent, tmp_path / "run") == []
+    assert tachograph.replay(agent, tmp_path / "run").events == made.events
+    lines = (tmp_path / "run/state.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "again.partial").mkdir()
+    (tmp_path / "again.partial/state.jsonl").write_bytes(b"".join(lines[:-3]))
+    assert tachograph.resume(agent, tmp_path / "again").mode == "llm_failure"
+
+
+def test_an_agent_above_reads_that_a_graph_failed() -> None:
+    below = sequence(FAIL).as_agent(POLICIES).as_tool("find", "Works.")
+    made = Agent(script([("find", {"task": "x"})], "done"), [below], POLICIES).run("x")
+    assert '"failure_mode_terminal"' in made.messages[2]["content"]
 
 
 def test_a_reviewer_is_given_the_question_and_the_work_alone() -> None:
@@ -128,10 +145,8 @@ def test_agents_of_a_graph_go_side_by_side_so_far_as_the_policy_allows() -> None
 
 
 def test_a_graph_goes_on_for_an_agent_that_hands_over_to_it() -> None:
-    wide = Policy.from_dict(merged(POLICY, merged(TEAM, {"agents": {"max_depth": 2}})))
-    wide = Policy.from_dict(merged(wide.data, {"tool_registry": {"allowed": [*NAMES, "to_graph"]}}))
-    graph = sequence(FIND, WRITE).as_agent(wide).as_tool("to_graph", "Goes on.", hands_over=True)
-    made = Agent(script([("to_graph", {})]), [graph], wide).run("x")
+    graph = sequence(FIND, WRITE).as_agent(POLICIES).as_tool("to_graph", "Goes on.", hands_over=True)
+    made = Agent(script([("to_graph", {})]), [graph], POLICIES).run("x")
     assert made.answer == "[x\n\nWork so far: found x]"
 
 
@@ -148,7 +163,7 @@ def test_what_stands_for_a_model_counts_no_bytes() -> None:
 
 def test_what_a_policy_denies_is_no_part_of_a_graph() -> None:
     few = Policy.from_dict(merged(POLICY, merged(TEAM, {"agents": {"max_children": 1}, "on_deny": "inform"})))
-    assert '"policy_denied"' in (answer_of(sequence(FIND, WRITE), of=few) or "")
+    assert sequence(FIND, WRITE).as_agent(few).run("x").ending == "failure_mode_terminal"
     assert answer_of(parallel(FIND, WRITE), of=few) == "find: found x\n\nwrite: no answer (policy_denied)"
 
 

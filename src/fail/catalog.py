@@ -73,7 +73,7 @@ class FailureMode(_InWords):
     )
     TIMEOUT = "timeout", "a time-out that may not be repeated, or the run's own deadline"
     CATALOGUED_UNHANDLED = "catalogued_unhandled", "a tool raised an exception that nobody foresaw"
-    LLM_FAILURE = "llm_failure", "the model could not be asked"
+    LLM_FAILURE = "llm_failure", "the model could not be asked, or a graph did not come to its end"
     LLM_INVALID_OUTPUT = "llm_invalid_output", "the model's reply has no usable shape, or is empty"
     LLM_REFUSAL = "llm_refusal", "the model, or a filter of its service, refused to answer"
     TOOL_OUTPUT_INVALID = "tool_output_invalid", "a tool's result does not fit its output schema"

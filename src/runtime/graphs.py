@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
-from ..fail.errors import InputError, ToolError
+from ..fail.errors import InputError, ModelError, ToolError
 from .agent import Agent
 from .log.values import ModelName
 from .models.types import LLMInput, LLMOutput, ToolCall
@@ -87,6 +87,8 @@ class Graph:
     def as_agent(self, policy: Policy, *, name: str = "graph", **rest: Any) -> Agent:
         """Return an agent that has the graph work on what it is asked, and asks no model of its own.
 
+        Where the graph does not come to its end, the agent ends with a failure, and no answer.
+
         Args:
             policy: Its policy, which lists the tool `name` and all agents.
             name: The name of the tool that is the graph.
@@ -101,7 +103,7 @@ class Graph:
 
 
 class _Starter:
-    """Stands for a model: has a graph work on what is asked, and answers with what it came to."""
+    """Stands for a model: has a graph work on what is asked, and answers with its answer, or fails without one."""
 
     def __init__(self, name: str) -> None:
         self._tool, self.name = name, ModelName("graph", name)
@@ -114,9 +116,9 @@ class _Starter:
         if last["role"] == "user":
             return LLMOutput(tool_calls=[ToolCall(self._tool, {"task": last["content"]})], usage=usage)
         ended = json.loads(last["content"])
-        is_done = ended.get("ending") == FINAL
-        answer = ended["answer"] if is_done else f"The graph did not come to its end: {last['content']}"
-        return LLMOutput(final_answer=answer, usage=usage)
+        if ended.get("ending") != FINAL:
+            raise ModelError("the graph did not come to its end", service_text=last["content"])
+        return LLMOutput(final_answer=ended["answer"], usage=usage)
 
 
 Node = str | Tool | Graph
