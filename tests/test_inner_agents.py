@@ -221,17 +221,27 @@ def asks_for_none(found: Any) -> Work:
     return {}
 
 
+def gives_too_little(found: Any) -> Work:
+    yield "reader", "one"
+    return {"a": "b"}  # type: ignore[dict-item]
+
+
 WRONG = [
-    (fails, "LookupError"), (says_who, ""), (ends_the_process, "CancelledError"), (gives_another_type, "NotJson"),
-    (has_another_agent_work, "LookupError"), (has_no_name, "TypeError"), (asks_for_nothing, "TypeError"),
-    (asks_for_too_much, "LookupError"), (asks_for_none, "LookupError"),
+    (fails, "LookupError", "the text of an exception"), (says_who, "", "<secret:email:"),
+    (ends_the_process, "CancelledError", "Cancelled"), (gives_another_type, "NotJson", "NaN"),
+    (has_another_agent_work, "LookupError", "no agent is called 'echo'; there is reader"),
+    (has_no_name, "TypeError", "unhashable"), (asks_for_nothing, "TypeError", "unpack"),
+    (asks_for_too_much, "LookupError", "yields 65 agents"), (asks_for_none, "LookupError", "yields 0 agents"),
+    (gives_too_little, "TypeError", "violates type at '/result/a'"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("work", "error"), WRONG, ids=lambda it: getattr(it, "__name__", it))
-def test_what_a_function_may_not_do_is_its_failure(project: Path, work: Any, error: str) -> None:
+@pytest.mark.parametrize(("work", "error", "said"), WRONG, ids=lambda it: getattr(it, "__name__", ""))
+def test_what_a_function_may_not_do_is_its_failure(
+    project: Path, work: Any, error: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
-    def research(topic: str) -> Generator[Any, Any, dict[str, Any]]:
+    def research(topic: str) -> Generator[Any, Any, dict[str, int]]:
         """Look it up."""
         return (yield from work(topic))
 
@@ -241,6 +251,7 @@ def test_what_a_function_may_not_do_is_its_failure(project: Path, work: Any, err
     made = tachograph.record(lead, "?", out=project / "out")
     assert made.ending == "final_answer" and error in result_in(made.events)["exception"]
     assert steps_of(made.events)[0].calls[0].status == "failed"
+    assert "tool 'research': " in caplog.text and said in caplog.text and "someone@mail" not in caplog.text
     if error:  # what makes a secret itself is not made again
         assert tachograph.replay(lead, project / "out").events == made.events
     assert lead_of(project, research).run("?").ending == "failure_mode_terminal"

@@ -22,7 +22,11 @@ words for the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
+
+MAX_CLASS_NAME: Final = 100
+MAX_SAID: Final = 300  # characters
 
 
 class TachographError(Exception):
@@ -184,6 +188,20 @@ def line_in(error: BaseException, file: str) -> int | None:
     return line
 
 
+def class_of(error: BaseException) -> str:
+    """Return the name of the class of an exception, in ASCII."""
+    name = type(error).__name__[:MAX_CLASS_NAME]
+    return name if name.isascii() else name.encode("ascii", "backslashreplace").decode()
+
+
+def text_of(error: BaseException, redact: Callable[[str], str]) -> str:
+    """Return what an exception says: redacted, and cut."""
+    try:
+        return redact(str(error).encode("utf-8", "replace").decode())[:MAX_SAID]
+    except Exception:  # noqa: BLE001 - code of an exception runs here
+        return ""
+
+
 def system_reason(error: BaseException) -> str:
     """Return the system's words for an error, such as `Permission denied`, or else the name of its type.
 
@@ -215,3 +233,17 @@ def warn(words: str, *values: object) -> None:
 
     told = (it if it.isprintable() else f"\\u{{{ord(it):x}}}" for it in f"tachograph: {words}" % values)
     logging.getLogger("tachograph").warning("%s", "".join(told))
+
+
+def warn_of(where: str, error: BaseException, redact: Callable[[str], str], more: str = "") -> None:
+    """Tell people what foreign code raised, since a record holds its class alone.
+
+    Args:
+        where: What failed, or the file of a tool; the last line of it that the exception came through is added.
+        error: The exception.
+        redact: Replaces secrets in what it says.
+        more: What else there is to say.
+    """
+    line, text = line_in(error, where), text_of(error, redact)
+    place = where if line is None else f"{where}:{line}"
+    warn("%s: %s%s%s", place, redact(class_of(error)), f": {text}" if text else "", more)

@@ -25,7 +25,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from ...fail.catalog import CONTINUE, ApprovalRefused, Classification, FailureMode, ResultLost, Rule
-from ...fail.errors import asks_to_end
+from ...fail.errors import asks_to_end, warn_of
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import as_json, canonical, digest
 from ..log import events as log
@@ -209,18 +209,26 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told
             try:
                 asked = work.send(answer)
                 several = asked if isinstance(asked, list) else [asked]
-                tasks = [(tool.inner[name].name, task) for name, task in several if name in tool.inner]
-                if not 0 < len(tasks) == len(several) <= MAX_CALLS:
-                    raise LookupError
+                tasks = []
+                for name, task in several:
+                    if name not in tool.inner:
+                        raise LookupError(f"no agent is called {name!r}; there is {', '.join(tool.inner)}")
+                    tasks.append((tool.inner[name].name, task))
+                if not 0 < len(tasks) <= MAX_CALLS:
+                    raise LookupError(f"it yields {len(tasks)} agents; yield 1 to {MAX_CALLS}")
                 if denied > 100:  # nothing can stop it, since it waits for nothing
-                    raise RecursionError
+                    raise RecursionError("all its calls are denied; let it end after a denial")
             except StopIteration as end:
                 result = as_json(end.value)
-                if tool.output_validator.first_mismatch(result) is not None:
-                    raise TypeError from None
+                if (wrong := tool.output_validator.first_mismatch(result)) is not None:
+                    what = (
+                        f"its result violates {wrong.keyword} at {wrong.pointer!r}; return what its type says"
+                    )
+                    raise TypeError(what) from None
         except BaseException as error:  # foreign code may raise anything
             if asks_to_end(error):
                 raise
+            warn_of(tool.file, error, run.spec.redactor.text)
             mode = FailureMode.CATALOGUED_UNHANDLED
             failed = log.Failed(at="", error=type(error).__name__[:100])
             told = run.spec.redactor.data(failed_call(mode, failed, retryable=False))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Struct, structs, to_builtins
 
 from ...fail import errors
+from ...fail.errors import MAX_CLASS_NAME, MAX_SAID, class_of
 from ..branches import Pending
 from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
@@ -24,11 +25,8 @@ from ..log.events import Failed, HookAnswered, ModelReplied, Outcome, ToolReturn
 from ..log.values import Call, Fact, Withheld
 from ..models.scripted import Script
 from ..models.types import Piece, StreamingModel, clean_text, read_reply
-from ..redaction.redactor import Redactor, placeholders
-from ..tools.contract import Tool
+from ..redaction.redactor import placeholders
 
-_MAX_CLASS_NAME = 100
-_MAX_SAID = 300  # characters
 # what may stand in the place of a placeholder in a URL or a path without changing what the rest of it means
 _PLAIN = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*")
 
@@ -133,8 +131,8 @@ class Performer:
         except BaseException as error:
             if errors.asks_to_end(error):
                 raise
-            if class_of(error) != "CancelledError":  # the record holds its class alone
-                errors.warn("the hook %s failed: %s", data["event"], _said(error, effect.redactor))
+            if class_of(error) != "CancelledError":
+                errors.warn_of(f"the hook {data['event']} failed", error, effect.redactor.text)
             kind = "timeout" if isinstance(error, TimeoutError) else "other"
             return Failed(at=at, error=class_of(error), kind=kind)  # type: ignore[arg-type]
         try:
@@ -142,7 +140,7 @@ class Performer:
             if plain is not None and not isinstance(plain, dict):
                 raise NotJson("no object")
         except NotJson:
-            return Failed(at=at, error=type(answer).__name__[:_MAX_CLASS_NAME], kind="invalid")
+            return Failed(at=at, error=type(answer).__name__[:MAX_CLASS_NAME], kind="invalid")
         return HookAnswered(at=at, answer=plain)
 
     async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
@@ -203,10 +201,9 @@ class Performer:
         if io.denied or io.undeclared:
             kind = "other"
         elif isinstance(error, errors.ToolFailure):
-            said = _text_of(error, effect.redactor)
+            said = errors.text_of(error, effect.redactor.text)
         elif kind == "other" and self.fault(at) is None and class_of(error) != "CancelledError":
-            # the record holds neither text nor place
-            errors.warn("%s: %s", _place_in(error, effect.tool), _said(error, effect.redactor))
+            errors.warn_of(effect.tool.file, error, effect.redactor.text)
         return Failed(
             at=at,
             error=class_of(error),
@@ -216,26 +213,6 @@ class Performer:
             place=f"io.{io.undeclared}" if io.undeclared else "",
             met=io.met,
         )
-
-
-def _place_in(error: BaseException, tool: Tool) -> str:
-    """Return the file of a tool with the last line of it that an exception came through, if any."""
-    line = errors.line_in(error, tool.file)
-    return tool.file if line is None else f"{tool.file}:{line}"
-
-
-def _said(error: BaseException, redactor: Redactor) -> str:
-    """Return the class of an exception and what it says, for people."""
-    text = _text_of(error, redactor)
-    return f"{class_of(error)}: {text}" if text else class_of(error)
-
-
-def _text_of(error: BaseException, redactor: Redactor) -> str:
-    """Return what an exception says: redacted, and cut."""
-    try:
-        return redactor.text(clean_text(str(error)))[:_MAX_SAID]
-    except Exception:  # noqa: BLE001 - code of an exception runs here
-        return ""
 
 
 def given(effect: Invoke) -> tuple[Any, list[Fact]]:
@@ -269,7 +246,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         if not isinstance(plain, dict):
             raise NotJson("no object")
     except NotJson as error:
-        kind = type(result).__name__[:_MAX_CLASS_NAME]
+        kind = type(result).__name__[:MAX_CLASS_NAME]
         return Failed(at=at, error=kind, kind="invalid", place=error.reason, met=io.met)
     size = len(strict_json.canonical(plain))
     if size > effect.max_bytes:
@@ -299,9 +276,9 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
     if isinstance(error, errors.ModelError):
         status = error.status if type(error.status) is int else 0
         said = _short(effect.redactor.text(clean_text(error.service_text or "")))
-    if is_told and class_of(error) != "CancelledError":  # the record does not hold what a function raised
+    if is_told and class_of(error) != "CancelledError":
         words = f"; the service said: {said}" if said else ""
-        errors.warn("the model failed: %s", f"{_said(error, effect.redactor)}{words}")
+        errors.warn_of("the model failed", error, effect.redactor.text, words)
     return Failed(
         at=at,
         error=class_of(error),
@@ -315,7 +292,7 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
 
 def _short(text: str) -> str:
     """Return a text up to the last whole word that may be kept; it was redacted as a whole."""
-    return text if len(text) <= _MAX_SAID else text[:_MAX_SAID].rpartition(" ")[0]
+    return text if len(text) <= MAX_SAID else text[:MAX_SAID].rpartition(" ")[0]
 
 
 def _whole_ms(wanted: object) -> int | None:
@@ -323,9 +300,3 @@ def _whole_ms(wanted: object) -> int | None:
     if type(wanted) is float and math.isfinite(wanted):
         wanted = math.ceil(wanted)
     return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None
-
-
-def class_of(error: BaseException) -> str:
-    """Return the name of the class of an exception, in ASCII."""
-    name = type(error).__name__[:_MAX_CLASS_NAME]
-    return name if name.isascii() else name.encode("ascii", "backslashreplace").decode()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ...fail.catalog import StopReason
-from ...fail.errors import InputError, asks_to_end, warn
+from ...fail.errors import InputError, asks_to_end, class_of, warn
 from ..branches import Pending
 from ..clock import begin_thread, monotonic_ns
 from ..effects import AskPerson, Wait
@@ -18,7 +18,7 @@ from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped
 from ..log.journal import Journal
 from .people import Approve, answered
-from .perform import Performer, class_of
+from .perform import Performer
 
 T = TypeVar("T")
 # seconds that a coroutine has to clean up once it is cancelled
