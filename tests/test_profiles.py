@@ -265,15 +265,20 @@ def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
         assert [session.ask(text).answer for text in "ab"] == ['{"n": "1"}', '{"n": "2"}']
 
 
-def test_an_answer_of_another_agent_is_not_read_as_of_the_first(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "answer", "value"), [(None, "as you like", None), (list[int], '{"result":[3]}', [3])]
+)
+def test_an_answer_is_read_as_of_the_agent_that_gave_it(
+    project: Path, kind: Any, answer: str, value: Any
+) -> None:
     number = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
-    clerk = Agent(script("", "as you like"), [], policy(), root=project)
+    clerk = Agent(script("", answer), [], policy(), root=project, output_type=kind)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
     front = Agent(
         script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), root=project, output_type=number
     )
     made = front.run("?")
-    assert (made.answer, made.output) == ("as you like", None)
+    assert (made.answer, made.output) == (answer, value)
 
 
 def test_delegate_is_for_agents(project: Path) -> None:

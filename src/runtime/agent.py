@@ -12,7 +12,7 @@ from msgspec import structs
 from ..fail.errors import InputError, ToolError
 from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
-from .log.events import Event, HandedOver, RunStarted
+from .log.events import Event, RunStarted
 from .log.steps import steps_of
 from .log.values import WindowLimits
 from .loop.hooks import HOOKS, Hooks
@@ -336,13 +336,17 @@ class Agent:
         return Real(workspace, leaves=leaves, listens=listens, approve=self.approve)
 
     def result_of(self, made: RunMade) -> RunResult:
-        """Return what a run came to."""
+        """Return what a run came to, with the answer as one of the agent that answered last."""
         events, ended = made.journal.events, made.ended
         head = events[0]
         assert isinstance(head, RunStarted)
-        is_own = not any(isinstance(event, HandedOver) and "/" not in event.at for event in events)
-        about = (head.run_id, ended.ending, ended.answer, ended.mode, len(steps_of(events)))
-        return RunResult(*about, with_all_results(made.messages), events, self._output if is_own else None)
+        output, steps = self._output, steps_of(events)
+        agents = {tool.name: tool.agent for tool in self.all_tools}
+        for call in (call for step in steps for call in step.calls if call.handed is not None):
+            agent = agents[call.call.name]
+            output = agent._output if isinstance(agent, Agent) else None
+        about = (head.run_id, ended.ending, ended.answer, ended.mode, len(steps))
+        return RunResult(*about, with_all_results(made.messages), events, output)
 
 
 def live_redactor(policy: Policy, key: bytes) -> Redactor:
