@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -412,11 +413,16 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     def model(asked: LLMInput) -> LLMOutput:
         return LLMOutput(tool_calls=[ToolCall("echo", {"text": "a"})])
 
-    made = Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
+    with caplog.at_level(logging.INFO, "tachograph"):
+        made = Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
+    assert "tachograph: " not in caplog.text and "Traceback" not in caplog.text
     line = source.partition("    raise")[0].count("\n") + 1
     assert f"tools/echo.py:{line}: ValueError: why\\u{{1b}}[2J\n" in caplog.text
     assert made.ending == "failure_mode_terminal"
     assert "why" not in repr(made.events)
+    with caplog.at_level(logging.DEBUG, "tachograph"):
+        Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
+    assert f'tools/echo.py", line {line}, in run\n' in caplog.text
     wrong = source.replace("raise ValueError('why\\x1b[2J')", "return {'text': 5}")
     (tmp_path / "tools/echo.py").write_text(wrong)
     Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")

@@ -227,16 +227,26 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean {likely[0]!r}?" if likely else otherwise
 
 
-def warn(words: str, *values: object) -> None:
-    """Tell people, through the logger `tachograph`, what no record holds, in a line that is harmless at a terminal."""
+def warn(words: str, *values: object, error: BaseException | None = None) -> None:
+    """Tell people, through the logger `tachograph`, what no record holds, in a line that is harmless at a terminal.
+
+    Args:
+        words: The line, with `%s` for each value.
+        *values: The values.
+        error: What was raised; its traceback is told at the level DEBUG, as it is.
+    """
     import logging  # slow to import, and few runs come here
 
-    told = (it if it.isprintable() else f"\\u{{{ord(it):x}}}" for it in f"tachograph: {words}" % values)
-    logging.getLogger("tachograph").warning("%s", "".join(told))
+    logger = logging.getLogger("tachograph")
+    who = "" if logger.hasHandlers() else "tachograph: "  # a handler says by its format who speaks
+    told = (it if it.isprintable() else f"\\u{{{ord(it):x}}}" for it in f"{who}{words}" % values)
+    logger.warning("%s", "".join(told))
+    if error is not None:
+        logger.debug("how it came to that:", exc_info=error)
 
 
 def warn_of(where: str, error: BaseException, redact: Callable[[str], str], more: str = "") -> None:
-    """Tell people what foreign code raised, since a record holds its class alone.
+    """Tell people what foreign code raised, since a record holds its class alone; at the level DEBUG how it came to it.
 
     Args:
         where: What failed, or the file of a tool; the last line of it that the exception came through is added.
@@ -246,4 +256,4 @@ def warn_of(where: str, error: BaseException, redact: Callable[[str], str], more
     """
     line, text = line_in(error, where), text_of(error, redact)
     place = where if line is None else f"{where}:{line}"
-    warn("%s: %s%s%s", place, redact(class_of(error)), f": {text}" if text else "", more)
+    warn("%s: %s%s%s", place, redact(class_of(error)), f": {text}" if text else "", more, error=error)
