@@ -116,10 +116,14 @@ def test_a_graph_that_does_not_come_to_its_end_fails(
     assert tachograph.resume(agent, tmp_path / "again").mode == "llm_failure"
 
 
-def test_an_agent_above_reads_that_a_graph_failed() -> None:
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_an_agent_above_reads_how_a_graph_failed(is_beside: bool) -> None:
     below = sequence(FAIL).as_agent(POLICIES).as_tool("find", "Works.")
-    made = Agent(script([("find", {"task": "x"})], "done"), [below], POLICIES).run("x")
-    assert '"failure_mode_terminal"' in made.messages[2]["content"]
+    turns = [("find", {"task": "x", "background": is_beside})], "wait", "done"
+    (said,) = [
+        it for it in Agent(script(*turns), [below], POLICIES).run("x").messages if "_failure" in str(it)
+    ]
+    assert "failure_mode_terminal" in said["content"] and "llm_failure" in said["content"]
 
 
 def test_a_reviewer_is_given_the_question_and_the_work_alone() -> None:

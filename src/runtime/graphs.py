@@ -252,7 +252,8 @@ def _done(node: Node, task: Task) -> Work:
     if isinstance(node, Graph):
         return (yield from node.work(task))
     (ended,) = yield [(_name(node), task.text)]
-    return ended if "ending" in ended else {"ending": ended.get("error", "refused"), "answer": None}
+    ending = ended.get("ending", ended.get("error", "refused"))
+    return {"ending": ending, "answer": ended.get("answer")}  # without the mode of a failure
 
 
 def _starts_agent(node: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...fail.catalog import Ending
 from ..formats.strict_json import canonical
 from . import values
 
@@ -213,6 +214,12 @@ class Ended(Made, frozen=True, kw_only=True):
     ending: str
     answer: str | None = None
     mode: str = ""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What an agent above reads of it: ending and answer, and the mode of a failure."""
+        told = {"ending": self.ending, "answer": self.answer}
+        return {**told, "mode": self.mode} if self.ending == Ending.FAILURE else told
 
 
 class TurnEnded(Ended, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ class CallView(msgspec.Struct, gc=False):
         agent = self.agent
         if self.objection is not None or self.told is not None or agent is None or agent.ended is None:
             return None if self.objection is not None or self.status == "failed" else self.told
-        return {"ending": agent.ended.ending, "answer": agent.ended.answer}
+        return agent.ended.told
 
     @property
     def is_allowed(self) -> bool:

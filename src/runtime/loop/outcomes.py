@@ -132,7 +132,7 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
     run.wait_no_more([key])
     if (why := run.stopped) is not None:
         return Told(run.stopped_by(why), stopped_call())
-    return await counted(run, key, call, {"ending": ended.ending, "answer": ended.answer})
+    return await counted(run, key, call, ended.told)
 
 
 async def _ended(child: RunState) -> log.AgentEnded:
@@ -158,7 +158,8 @@ async def _in_background(run: RunState, child: RunState, authority: Authority) -
 def _tell(run: RunState, child: RunState, name: str, authority: Authority, ended: log.Ended) -> None:
     """Tell an agent what one in the background has come to."""
     who = "This" if isinstance(ended, log.TurnEnded) else "I"
-    text = ended.answer if ended.answer is not None else f"{who} ended without an answer: {ended.ending}"
+    how = ", ".join(filter(None, (ended.ending, ended.told.get("mode"))))
+    text = ended.answer if ended.answer is not None else f"{who} ended without an answer: {how}"
     ruling = authority.ask(Result(size := len(text.encode())), name)
     number = child.count_hook("answers")
     if ruling.verdict.decision != "allow":

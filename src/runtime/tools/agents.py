@@ -43,6 +43,7 @@ ENDED: Final = {
     "properties": {
         "ending": {"type": "string"},
         "answer": {"type": ["string", "null"]},
+        "mode": {"type": "string"},
         "agent": {"type": "string"},
         "state": {"type": "string"},
     },
