@@ -98,9 +98,7 @@ def test_what_a_graph_comes_to(tmp_path: Path, graph: Graph, answer: str) -> Non
         (sequence(loop_until(WRITE, is_fine, most=1), FIND), "not_done", 1),
     ],
 )
-def test_a_graph_that_does_not_come_to_its_end_fails(
-    tmp_path: Path, graph: Graph, ending: str, agents: int
-) -> None:
+def test_a_graph_without_an_end_fails(tmp_path: Path, graph: Graph, ending: str, agents: int) -> None:
     agent = graph.as_agent(POLICIES)
     made = tachograph.record(agent, "x", out=tmp_path / "run")
     (told,) = [event.told for event in made.events if isinstance(event, log.CallEnded)]

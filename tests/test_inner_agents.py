@@ -237,8 +237,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("work", "error", "said"), WRONG, ids=lambda it: getattr(it, "__name__", ""))
-def test_what_a_function_may_not_do_is_its_failure(
-    project: Path, work: Any, error: str, said: str, caplog: pytest.LogCaptureFixture
+def test_a_function_that_does_wrong_fails(
+    project: Path, work: Any, error: str, said: str, caplog: Any
 ) -> None:
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
     def research(topic: str) -> Generator[Any, Any, dict[str, int]]:

@@ -268,15 +268,11 @@ def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "answer", "value"), [(None, "as you like", None), (list[int], '{"result":[3]}', [3])]
 )
-def test_an_answer_is_read_as_of_the_agent_that_gave_it(
-    project: Path, kind: Any, answer: str, value: Any
-) -> None:
-    number = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
+def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: str, value: Any) -> None:
+    own = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
     clerk = Agent(script("", answer), [], policy(), root=project, output_type=kind)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
-    front = Agent(
-        script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), root=project, output_type=number
-    )
+    front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), root=project, output_type=own)
     made = front.run("?")
     assert (made.answer, made.output) == (answer, value)
 
