@@ -35,7 +35,7 @@ BOUND = 60  # seconds in which everything has to happen
 
 
 def tool(name: str, run: Any, **rest: Any) -> Tool:
-    return Tool(name, name, TEXT, TEXT, rest.pop("effect", "pure"), run, idempotent=True, **rest)
+    return Tool(name, name, TEXT, TEXT, rest.pop("effect", "pure"), run, **rest)
 
 
 def script(*turns: Any) -> Any:

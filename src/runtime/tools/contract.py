@@ -67,7 +67,7 @@ class Tool:
         output_schema: JSON Schema of its result.
         effect: One of EFFECTS.
         run: The function, called with arguments and `io`.
-        idempotent: Whether a repeated call does no harm.
+        idempotent: Whether a repeated call does no harm; that of a tool which is pure or only reads never does.
         transient: Builtin exceptions after which another attempt is worthwhile.
         timeout_s: Seconds an attempt may take, None for no limit.
         probe: Tells whether an attempt took place whose outcome was lost.
@@ -183,7 +183,8 @@ class Tool:
         return tool
 
     def _set_effect(self, effect: str, idempotent: bool) -> None:
-        self.effect, self.idempotent, self.uses = effect, idempotent, USES[effect]
+        self.effect, self.uses = effect, USES[effect]
+        self.idempotent = idempotent or effect in ("pure", "read")  # which change nothing
         self.acts_beside_io = self.is_foreign or effect == "external"
         self.is_once = effect == "external" or (effect in ("write", "network") and not idempotent)
 
