@@ -50,7 +50,7 @@ def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun:
     Args:
         error: What was raised.
         endpoint: What was spoken to.
-        begun: Whether some of the reply has come: then nothing is transient.
+        begun: Whether some of the reply has come. No call of it was made, so it may be asked for again.
     """
     host, chain = endpoint.host, [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 16:
@@ -73,10 +73,10 @@ def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun:
             advice = f"{'its quota is used up' if is_spent else 'it is busy or failing'}: try again later"
         told = f"{host} answered {status} {type(error).__name__}; {advice}"
         return _by_status(error, status, told, said)
+    kind = TransientModelError if is_lost or word in _TRANSIENT_WORDS else ModelError
     if begun and (is_lost or body is not None):
-        return ModelError(f"{host} broke off in the middle of a reply", service_text=said)
+        return kind(f"{host} broke off in the middle of a reply", service_text=said)
     if body is not None:
-        kind = TransientModelError if word in _TRANSIENT_WORDS else ModelError
         return kind(f"{host} reported {word or 'a failure'} in place of a reply", service_text=said)
     if names & _LASTING:
         return ModelError(f"no connection to {host} can be made: its certificate or address is refused")

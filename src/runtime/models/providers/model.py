@@ -66,10 +66,10 @@ class ProviderModel:
             told: Is called with each piece of visible text as it arrives.
 
         Raises:
-            TransientModelError: Worth another attempt: 429, 5xx, or a connection lost before the reply began.
+            TransientModelError: Worth another attempt: 429, 5xx, or a reply that breaks off.
             TimeoutError: The service was silent for too long before the reply began.
             InvalidModelOutput: What came is no reply.
-            ModelError: Anything else, and whatever happens once the reply has begun.
+            ModelError: Anything else.
         """
         limit = max(1, min(asked.max_output_tokens, self.options["max_tokens"]))
         body = self._service.body(self.name.name, asked, self.options, limit)
