@@ -82,7 +82,7 @@ def test_what_moved_is_found(project: Path) -> None:
     (project / "book/a.txt").write_text("other", encoding="utf-8")
     assert {found.kind for found in tachograph.check(agent_of(project), out)} >= {"EFFECT", "INPUT"}
     other = agent_of(project, cycle_detection={"max_repeats": 1})
-    with pytest.raises(Diverged):
+    with pytest.raises(Diverged, match="0 RunStarted is not as the log says: "):
         tachograph.replay(other, out)
 
 
@@ -423,10 +423,10 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     with caplog.at_level(logging.DEBUG, "tachograph"):
         Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
     assert f'tools/echo.py", line {line}, in run\n' in caplog.text
-    wrong = source.replace("raise ValueError('why\\x1b[2J')", "return {'text': 5}")
+    wrong = source.replace("raise ValueError('why\\x1b[2J')", "return {'text': chr(0xD800)}")
     (tmp_path / "tools/echo.py").write_text(wrong)
     Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
-    assert "tools/echo.py: the result" in caplog.text
+    assert "tools/echo.py: the result cannot be used: dict: half of a character\n" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,11 @@ def test_only_a_clear_yes_allows(
     assert tachograph.check(agent_of(project, None), out) == []
 
 
+def test_a_word_that_decides_nothing_is_named(project: Path) -> None:
+    made = agent_of(project, lambda question: Answer("yes")).run("?")  # type: ignore[arg-type]
+    assert said_in(made.events).why == "'yes' is neither allow nor deny"
+
+
 def test_a_person_sees_the_call_and_why(project: Path) -> None:
     seen: list[AskPerson] = []
     agent_of(project, seen.append, timeout_s=77).run("?")

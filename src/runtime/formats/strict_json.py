@@ -87,7 +87,7 @@ def _text(text: Any) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise NotJson("lone surrogate") from None
+            raise NotJson("half of a character") from None
     return text
 
 

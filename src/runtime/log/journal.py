@@ -62,7 +62,7 @@ def _difference(recorded: Event | None, made: Event | None) -> str:
         return f"the log says {_named(recorded)}, and the run made {_named(made)}"
     old, new = msgspec.to_builtins(recorded), msgspec.to_builtins(made)
     fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return f"{_named(recorded)} has another {', '.join(fields)} than the log says"
+    return f"{_named(recorded)} is not as the log says: {', '.join(fields)}"
 
 
 def _named(event: Event | None) -> str:

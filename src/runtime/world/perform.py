@@ -178,7 +178,7 @@ class Performer:
             return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
         judged = _judged(at, effect, result, io)
         if isinstance(judged, Failed) and fault.returns is None:
-            wrong = effect.redactor.text(clean_text(f"{judged.error} {judged.place}"))
+            wrong = effect.redactor.text(clean_text(f"{judged.error}: {judged.place}"))
             errors.warn("%s: the result cannot be used: %s", tool.file, wrong)
         return judged
 
