@@ -133,6 +133,8 @@ KINDS[Unattended] = (
     [CallPoint(name, {}) for name in [*"abcd", "another_tool"]],
     True,
 )
+# of these an entry may cover another one, so that a change of it changes nothing
+OVERLAPPING = {Urls, Networks, Places, Demanded, Unasked, Judgeable, UnaskedCall}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 proving = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -201,7 +203,7 @@ def a_leaf_that_says_so_allows_every_point(kind: type[Leaf[Any]], a: Any, b: Any
 
 
 def every_other_leaf_differs(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
-    others = list(a.others())
+    others = list(a.others() if kind in OVERLAPPING else a.changes())
     assert others
     for words, other in others:
         assert words

@@ -65,9 +65,15 @@ class Leaf(Generic[Point]):
         """Return the least larger leaf that allows a point, or None where a person has to decide what to allow."""
         raise NotImplementedError
 
-    def others(self) -> Iterator[tuple[str, Any]]:
-        """Yield each single change of the leaf: in words, and the changed leaf."""
+    def changes(self) -> Iterator[tuple[str, Any]]:
+        """Yield each single change of what a policy writes here: in words, and the changed leaf."""
         raise NotImplementedError
+
+    def others(self) -> Iterator[tuple[str, Any]]:
+        """Yield those changes that allow something else; an entry that another one covers makes no difference."""
+        for words, other in self.changes():
+            if any(self.beyond(other)) or any(other.beyond(self)):
+                yield words, other
 
     def data(self) -> Any:
         """Return the leaf as a policy writes it at its place."""
@@ -79,13 +85,6 @@ def laid_over(data: Any, other: Any) -> Any:
     if not isinstance(data, dict) or not isinstance(other, dict):
         return other
     return {**data, **{key: laid_over(data.get(key), value) for key, value in other.items()}}
-
-
-def differing(leaf: Any, changes: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield those changes of a leaf that allow something else; an entry that another one covers makes no difference."""
-    for words, other in changes:
-        if any(leaf.beyond(other)) or any(other.beyond(leaf)):
-            yield words, other
 
 
 Leaves = Sequence[tuple[str, Any]]

@@ -50,7 +50,7 @@ class Unattended(Leaf[CallPoint]):
     def plus(self, point: CallPoint) -> Unattended:
         return Unattended([name for name in self.required_for if name != point.tool])
 
-    def others(self) -> Iterator[tuple[str, Unattended]]:
+    def changes(self) -> Iterator[tuple[str, Unattended]]:
         for name in self.required_for:
             yield f"{name} without a person", self.plus(CallPoint(name, {}))
         yield "another tool with a person", Unattended([*self.required_for, "another_tool"])

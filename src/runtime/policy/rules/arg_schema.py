@@ -65,7 +65,7 @@ class Enforcement(Leaf[ArgumentsPoint]):
         larger = Enforcement("shape")
         return self if self.allows(point) else larger if larger.allows(point) else None
 
-    def others(self) -> Iterator[tuple[str, Enforcement]]:
+    def changes(self) -> Iterator[tuple[str, Enforcement]]:
         other = "shape" if self.mode == "strict" else "strict"
         yield f"{other} instead of {self.mode}", Enforcement(other)
 

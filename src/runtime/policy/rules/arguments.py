@@ -23,7 +23,7 @@ from ...formats.strict_json import canonical
 from ...log.values import Call
 from ...redaction.redactor import placeholders
 from ...schema.validator import SchemaValidator
-from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample, differing
+from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -241,9 +241,6 @@ class _Conditions(Leaf[Any]):
         """Leave it to a person whether a condition is to go."""
         return self if self.allows(point) else None
 
-    def others(self) -> Iterator[tuple[str, Any]]:
-        return differing(self, self._changes())
-
     def data(self) -> dict[str, Any]:
         return {
             pointer: {name: [*limit] if name == "in" else limit for name, limit in condition.items()}
@@ -260,7 +257,7 @@ class _Conditions(Leaf[Any]):
         is_shown = point is not None and self.allows(point) and not old.allows(point)
         return words, point if is_shown else None
 
-    def _changes(self) -> Iterator[tuple[str, Any]]:
+    def changes(self) -> Iterator[tuple[str, Any]]:
         for pointer, condition in self.conditions.items():
             for name, limit in condition.items():
                 rest = {key: value for key, value in condition.items() if key != name}

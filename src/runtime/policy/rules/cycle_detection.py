@@ -33,7 +33,7 @@ class MostRepeats(Leaf[int]):
     def plus(self, point: int) -> MostRepeats:
         return MostRepeats(max(self.most, point + 1))
 
-    def others(self) -> Iterator[tuple[str, MostRepeats]]:
+    def changes(self) -> Iterator[tuple[str, MostRepeats]]:
         for most in (self.most - 1, self.most + 1):
             if most >= 0:
                 yield f"{most} instead of {self.most}", MostRepeats(most)

@@ -92,7 +92,7 @@ class Limits(Leaf[Need]):
             return self
         return Limits({**self.limits, point.name: point.used + point.more})
 
-    def others(self) -> Iterator[tuple[str, Limits]]:
+    def changes(self) -> Iterator[tuple[str, Limits]]:
         for name, limit in self.limits.items():
             for other in (limit - 1, limit + 1):
                 if other >= 0:

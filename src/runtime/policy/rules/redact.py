@@ -42,7 +42,7 @@ class Revealed(Leaf[str]):
     def plus(self, point: str) -> Revealed:
         return Revealed({**self.kinds, point: None})
 
-    def others(self) -> Iterator[tuple[str, Revealed]]:
+    def changes(self) -> Iterator[tuple[str, Revealed]]:
         for kind in self.kinds:
             yield f"{kind} dropped", Revealed(other for other in self.kinds if other != kind)
         yield "another kind", self.plus("another_kind")

@@ -15,7 +15,7 @@ from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, join, parse
 from ...log.values import Call
 from ...schema.places import Place, texts_in
-from ..leaf import Leaf, Leaves, Question, Rule, Sample, differing
+from ..leaf import Leaf, Leaves, Question, Rule, Sample
 from .url_allowlist import reached
 
 if TYPE_CHECKING:
@@ -89,10 +89,7 @@ class Places(Leaf[TextPoint]):
         least = next(kind for kind in _WIDER[point.kind] if kind in _WIDER[held])
         return Places({**self.kinds, pointer: least})
 
-    def others(self) -> Iterator[tuple[str, Places]]:
-        return differing(self, self._changes())
-
-    def _changes(self) -> Iterator[tuple[str, Places]]:
+    def changes(self) -> Iterator[tuple[str, Places]]:
         for pointer, kind in self.kinds.items():
             yield f"{pointer} dropped", Places({key: it for key, it in self.kinds.items() if key != pointer})
             for other in _WIDER[""]:

@@ -71,7 +71,7 @@ class Mounts(Leaf[PathPoint]):
         """Return what it allows of the mounts that a tool may use."""
         return Mounts({name: self.modes[name] for name in own.modes if name in self.modes})
 
-    def others(self) -> Iterator[tuple[str, Mounts]]:
+    def changes(self) -> Iterator[tuple[str, Mounts]]:
         for mount, mode in self.modes.items():
             rest = {name: mode for name, mode in self.modes.items() if name != mount}
             yield f"{mount} dropped", self._with(rest)

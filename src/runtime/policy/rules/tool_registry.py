@@ -42,7 +42,7 @@ class Names(Leaf[str]):
     def plus(self, point: str) -> Names:
         return Names({**self.allowed, point: None}, [name for name in self.denied if name != point])
 
-    def others(self) -> Iterator[tuple[str, Names]]:
+    def changes(self) -> Iterator[tuple[str, Names]]:
         for name in self.allowed:
             if name in self.denied:
                 yield f"{name} no longer denied", self.plus(name)

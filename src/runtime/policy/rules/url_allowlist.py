@@ -15,7 +15,7 @@ from ...log.values import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
-from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable, differing
+from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -106,9 +106,6 @@ class Urls(Leaf[UrlPoint]):
             return None
         return self._rebuilt({url: held | {method} if self.is_for_all else frozenset(METHODS)})
 
-    def others(self) -> Iterator[tuple[str, Urls]]:
-        return differing(self, self._changes())
-
     def data(self) -> list[Any]:
         return [
             url
@@ -117,7 +114,7 @@ class Urls(Leaf[UrlPoint]):
             for url, (_, methods) in self.entries.items()
         ]
 
-    def _changes(self) -> Iterator[tuple[str, Urls]]:
+    def changes(self) -> Iterator[tuple[str, Urls]]:
         for url, (entry, methods) in self.entries.items():
             yield f"{url} dropped", self._rebuilt({url: None})
             if entry.prefix != "/":
@@ -157,10 +154,7 @@ class Networks(Leaf[UrlPoint]):
             return None
         return larger if larger.allows(point) else None
 
-    def others(self) -> Iterator[tuple[str, Networks]]:
-        return differing(self, self._changes())
-
-    def _changes(self) -> Iterator[tuple[str, Networks]]:
+    def changes(self) -> Iterator[tuple[str, Networks]]:
         for cidr in self.cidrs:
             yield f"{cidr} dropped", Networks([other for other in self.cidrs if other != cidr])
         yield "one more private network", Networks([*self.cidrs, "172.16.0.0/12"])
@@ -196,7 +190,7 @@ class Methods(Leaf[UrlPoint]):
         larger = (Methods([*self.methods, method], self.urls) for method in METHODS)
         return next((leaf for leaf in larger if leaf.allows(point)), None)
 
-    def others(self) -> Iterator[tuple[str, Methods]]:
+    def changes(self) -> Iterator[tuple[str, Methods]]:
         for method in METHODS:
             changed = [other for other in METHODS if (other in self.methods) != (other == method)]
             words = f"{method} {'dropped' if method in self.methods else 'added'}"
