@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
+from ..runtime.formats.json_pointer import parse
 from ..runtime.log.values import Call
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, laid_over
@@ -44,7 +45,7 @@ def _arguments(gate: Gate, tool: Tool) -> dict[str, Any]:
     leaves = (rules.arguments, rules.judgeable, rules.ask_if)
     for pointer in {**rules.arguments.conditions, **rules.ask_if.conditions}:
         values = examples(*(leaf.conditions.get(pointer, {}) for leaf in (rules.arguments, rules.ask_if)))
-        changed = (laid_over(arguments, with_value(pointer, value)) for value in values)
+        changed = (laid_over(arguments, with_value(parse(pointer), value)) for value in values)
         fitting = (
             it
             for it in chain([arguments], changed)

@@ -191,9 +191,9 @@ def _told_apart(allowed: Condition, refused: Condition) -> Iterable[Any]:
     return {type(value): value for value in reversed(found)}.values() or [_NOTHING]
 
 
-def with_value(pointer: str, value: Any) -> Any:
-    """Return arguments that hold a value at a pointer, and nothing else."""
-    for key in reversed(parse(pointer)):
+def with_value(path: list[str] | tuple[str, ...], value: Any) -> Any:
+    """Return arguments that hold a value at a path, and nothing else."""
+    for key in reversed(path):
         value = [value] if key == "*" else {key: value}
     return value
 
@@ -247,15 +247,20 @@ class _Conditions(Leaf[Any]):
             for pointer, condition in self.conditions.items()
         }
 
-    def _beyond(self, old: Any, pointer: str, value: Any) -> tuple[str, Any]:
-        """Return the change of a condition, with arguments that show it if they can be made of a value."""
-        mine, was = self.conditions.get(pointer, {}), old.conditions[pointer]
-        said = [canonical(it).decode() if it else "no condition" for it in (mine, was)]
-        words = Instead(f"{pointer}: ", *said)
-        arguments = None if value is _NOTHING else with_value(pointer, value)
-        point = self.point_of(arguments) if isinstance(arguments, dict) else None
-        is_shown = point is not None and self.allows(point) and not old.allows(point)
-        return words, point if is_shown else None
+    def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
+        """Return values that one condition lets through and another one does not; `_NOTHING` for one unknown."""
+        raise NotImplementedError
+
+    def beyond(self, old: Any) -> Iterator[tuple[str, Any]]:
+        for pointer, was in old.conditions.items():
+            mine = self.conditions.get(pointer, {})
+            said = [canonical(it).decode() if it else "no condition" for it in (mine, was)]
+            words = Instead(f"{pointer}: ", *said)
+            for value in self.opened(mine, was):
+                arguments = None if value is _NOTHING else with_value(parse(pointer), value)
+                point = self.point_of(arguments) if isinstance(arguments, dict) else None
+                is_shown = point is not None and self.allows(point) and not old.allows(point)
+                yield words, point if is_shown else None
 
     def changes(self) -> Iterator[tuple[str, Any]]:
         for pointer, condition in self.conditions.items():
@@ -283,12 +288,8 @@ class Demanded(_Conditions):
                 return pointer
         return None
 
-    def beyond(self, old: Demanded) -> Iterator[tuple[str, Any]]:
-        for pointer, condition in old.conditions.items():
-            mine = self.conditions.get(pointer, {})
-            if not _holds(mine, condition):
-                for value in _told_apart(mine, condition):
-                    yield self._beyond(old, pointer, value)
+    def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
+        return () if _holds(mine, was) else _told_apart(mine, was)
 
 
 class Unasked(_Conditions):
@@ -300,13 +301,9 @@ class Unasked(_Conditions):
                 return pointer
         return None
 
-    def beyond(self, old: Unasked) -> Iterator[tuple[str, Any]]:
-        for pointer, condition in old.conditions.items():
-            # nothing at all meets a condition that is not there
-            mine = self.conditions.get(pointer, {"in": _Values([])})
-            if not _holds(condition, mine):
-                for value in _told_apart(condition, mine):
-                    yield self._beyond(old, pointer, value)
+    def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
+        mine = mine or {"in": _Values([])}  # nothing at all meets a condition that is not there
+        return () if _holds(was, mine) else _told_apart(was, mine)
 
 
 class Judgeable(_Conditions):
@@ -319,12 +316,8 @@ class Judgeable(_Conditions):
                     return pointer
         return None
 
-    def beyond(self, old: Judgeable) -> Iterator[tuple[str, Any]]:
-        for pointer, condition in old.conditions.items():
-            mine = self.conditions.get(pointer, {})
-            for value in _TYPES:
-                if _is_judgeable(value, mine) and not _is_judgeable(value, condition):
-                    yield self._beyond(old, pointer, value)
+    def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
+        return [it for it in _TYPES if _is_judgeable(it, mine) and not _is_judgeable(it, was)]
 
 
 class ArgumentsRule(Rule):

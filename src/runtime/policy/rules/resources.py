@@ -7,7 +7,7 @@ text whether it is a URL, a path or neither, or the policy does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from ...formats.json_pointer import escape_pointer, join, parse
 from ...log.values import Call
 from ...schema.places import Place, texts_in
 from ..leaf import Leaf, Leaves, Question, Rule, Sample
+from .arguments import with_value
 from .url_allowlist import reached
 
 if TYPE_CHECKING:
@@ -130,8 +131,6 @@ class ResourcesRule(Rule):
             return
         urls, paths = reached(sample.policy, sample.tool.name).entries, sample.policy.mounts.modes
         for text in (*_TEXTS, *[*urls][:1], *(f"{mount}/example.txt" for mount in paths)):
-            arguments: Any = text
-            for key in reversed(point.path):
-                arguments = [arguments] if key == "*" else {key: arguments}
+            arguments = with_value(point.path, text)
             if isinstance(arguments, dict):
                 yield from sample.with_arguments(arguments)
