@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ...fail.errors import CorpusError, system_reason
-from .safe_open import WAY_FLAGS, Root
+from .safe_open import WAY_FLAGS, Root, closing
 
 # what decides the runs of a project, and its history; the rest of it is free to be written
 GOVERNING: Final = ("policy", "tools", "tasks", "runs", ".git")
@@ -122,14 +122,12 @@ def _holds(above: int, name: str, schema: re.Pattern[bytes], below: int = 0) -> 
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=above)
     except OSError:
         return False
-    try:
+    with closing(fd):
         names = sorted(os.listdir(fd))
         files = [item for item in names if item.endswith((".yaml", ".yml"))][:_MANY]
         return any(_is_of(fd, item, schema) for item in files) or (
             below > 0 and any(_holds(fd, item, schema, below - 1) for item in names[:_MANY])
         )
-    finally:
-        os.close(fd)
 
 
 def _is_of(folder: int, name: str, schema: re.Pattern[bytes]) -> bool:
@@ -137,7 +135,5 @@ def _is_of(folder: int, name: str, schema: re.Pattern[bytes]) -> bool:
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return False
-    try:
+    with closing(fd):
         return stat.S_ISREG(os.fstat(fd).st_mode) and schema.search(os.read(fd, _HEAD)) is not None
-    finally:
-        os.close(fd)

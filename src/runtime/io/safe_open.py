@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +52,15 @@ class Root(Struct, frozen=True):
     owner: int
     reads_only: bool = False
     private: bool = False
+
+
+@contextlib.contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """Yield an open descriptor, and close it at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def open_root(source: Path, name: str, *, reads_only: bool = False, private: bool = False) -> Root:
@@ -102,11 +111,9 @@ def _make_folder(root: Root, parent: int, name: str) -> bool:
 def _sync_folder(parent: int) -> None:
     """Put the names in a folder on the disk, unless it may not be read: then nobody can."""
     with contextlib.suppress(PermissionError):
-        fd = os.open(".", _LIST_FLAGS, dir_fd=parent)  # what is held open for the way alone cannot be synced
-        try:
+        # what is held open for the way alone cannot be synced
+        with closing(os.open(".", _LIST_FLAGS, dir_fd=parent)) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 def restrict_to_owner(folder: str | Path, parent: int | None = None) -> None:
@@ -160,24 +167,19 @@ def _is_shared(root: Root, info: os.stat_result) -> bool:
 
 def read_file(root: Root, parts: Sequence[str]) -> bytes:
     """Read a regular file below `root`. Raises Refused or OSError."""
-    parent = open_parent(root, parts)
-    try:
+    with closing(open_parent(root, parts)) as parent:
         try:
             fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
         except OSError:
             _refuse_odd(root, os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
             raise
-    finally:
-        os.close(parent)
-    try:
+    with closing(fd):
         info = os.fstat(fd)
         _refuse_odd(root, info)
         # the size may change, be unknown, or be read in pieces: only an empty read is the end of the file
         data, size = b"", info.st_size + 1
         while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
             data, size = data + piece, 65536
-    finally:
-        os.close(fd)
     if len(data) > MAX_FILE_BYTES:
         raise OSError("file too large")
     return data
@@ -192,11 +194,8 @@ def write_file(root: Root, parts: Sequence[str], data: bytes, done: Callable[[],
     """
     created: list[int] = []
     try:
-        parent = open_parent(root, parts, created)
-        try:
+        with closing(open_parent(root, parts, created)) as parent:
             _replace(root, parent, parts[-1], data, done)
-        finally:
-            os.close(parent)
     except BaseException:
         _unmake(root, parts, created)
         raise
@@ -243,21 +242,14 @@ def _new_file(parent: int, mode: int) -> tuple[str, int]:
 def _unmake(root: Root, parts: Sequence[str], created: Sequence[int]) -> None:
     """Remove the folders that a failed write made, unless they hold something by now."""
     for place in reversed(created):
-        with contextlib.suppress(OSError, Refused):
-            parent = open_parent(root, parts[: place + 1])
-            try:
-                os.rmdir(parts[place], dir_fd=parent)
-            finally:
-                os.close(parent)
+        with contextlib.suppress(OSError, Refused), closing(open_parent(root, parts[: place + 1])) as parent:
+            os.rmdir(parts[place], dir_fd=parent)
 
 
 def make_link(root: Root, parts: Sequence[str], to: str) -> None:
     """Put a symbolic link below `root`; folders on the way are made."""
-    parent = open_parent(root, parts, [])
-    try:
+    with closing(open_parent(root, parts, [])) as parent:
         os.symlink(to, parts[-1], dir_fd=parent)
-    finally:
-        os.close(parent)
 
 
 def list_files(root: Root) -> list[str]:
@@ -272,7 +264,7 @@ def list_files(root: Root) -> list[str]:
 
 def _list(root: Root, folder: int, prefix: tuple[str, ...], paths: list[str]) -> None:
     """List an open folder and what is below it, then close it."""
-    try:
+    with closing(folder):
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)
         for entry in listed:
@@ -288,8 +280,6 @@ def _list(root: Root, folder: int, prefix: tuple[str, ...], paths: list[str]) ->
                     root, entry.stat(follow_symlinks=False)
                 ):
                     paths.append("/".join(path))
-    finally:
-        os.close(folder)
 
 
 def _list_below(root: Root, folder: int, path: tuple[str, ...], paths: list[str]) -> None:
