@@ -10,6 +10,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from ..formats.json_pointer import get
+
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
 # a browser leaves out control characters before a URL, as it does white space
@@ -189,12 +191,7 @@ def target_of(root: Any, reference: Any) -> Any:
     """Return the schema that a `$ref` names within another, None where there is none."""
     if not isinstance(reference, str) or not re.fullmatch("#(/.*)?", reference):
         return None
-    value = root
-    for key in unquote(reference).split("/")[1:]:
-        if isinstance(value, dict):
-            value = value.get(key.replace("~1", "/").replace("~0", "~"))
-        else:
-            value = (
-                value[int(key)] if isinstance(value, list) and key in map(str, range(len(value))) else None
-            )
-    return value
+    try:
+        return get(root, unquote(reference)[1:])
+    except (LookupError, ValueError, TypeError):
+        return None

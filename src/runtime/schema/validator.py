@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from jsonschema_rs import Draft202012Validator, ReferencingError, RegexOptions, ValidationError
 
-from ..formats.json_pointer import join
+from ..formats.json_pointer import get, join
 from ..formats.strict_json import NotJson, as_json, canonical
 
 # of the engine's memory for one pattern, in bytes
@@ -69,7 +69,7 @@ class SchemaValidator:
             place = join(error.instance_path), path[-1] if path else "false", path
             found.append((place, getattr(error.kind, "unexpected", None)))
         (pointer, keyword, path), unexpected = min(found, key=itemgetter(0))
-        limit = self._limit(path) if unexpected is None else canonical(sorted(unexpected)[:4]).decode()
+        limit = self._limit(join(path)) if unexpected is None else canonical(sorted(unexpected)[:4]).decode()
         return Mismatch(pointer, keyword, limit, join(path))
 
     def _errors(self, data: Any) -> list[ValidationError]:
@@ -83,16 +83,12 @@ class SchemaValidator:
                 return [error]
         return [*self._rs.iter_errors(data)]
 
-    def _limit(self, path: list[str]) -> str:
-        """Return the value at a path in the schema as short JSON; "" where it is long or behind a reference."""
-        value: Any = self._schema
-        for key in path:
-            if isinstance(value, dict) and key in value:
-                value = value[key]
-            elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
-                value = value[int(key)]
-            else:
-                return ""
+    def _limit(self, place: str) -> str:
+        """Return the value at a place in the schema as short JSON; "" where it is long or behind a reference."""
+        try:
+            value = get(self._schema, place)
+        except (LookupError, ValueError, TypeError):
+            return ""
         text = canonical(value).decode()
         return text if len(text) <= _MAX_LIMIT else ""
 
