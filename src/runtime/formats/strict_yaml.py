@@ -21,8 +21,6 @@ from .escape import quote_literal
 from .json_pointer import escape_pointer
 from .strict_json import MAX_SAFE_INTEGER
 
-__all__ = ["Document", "YamlError", "load"]
-
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 200_000
 MAX_POINTERS: Final = 1 << 24  # characters in all pointers: long keys with many values below them multiply

@@ -22,8 +22,6 @@ from .openai import OpenAIService
 if TYPE_CHECKING:
     from .model import ProviderModel
 
-__all__ = ["PROVIDERS", "model_of"]
-
 
 # the address of each provider, and the variables with another one and with the key
 PROVIDERS: Final = {
