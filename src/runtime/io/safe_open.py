@@ -110,10 +110,9 @@ def _make_folder(root: Root, parent: int, name: str) -> bool:
 
 def _sync_folder(parent: int) -> None:
     """Put the names in a folder on the disk, unless it may not be read: then nobody can."""
-    with contextlib.suppress(PermissionError):
-        # what is held open for the way alone cannot be synced
-        with closing(os.open(".", _LIST_FLAGS, dir_fd=parent)) as fd:
-            os.fsync(fd)
+    # what is held open for the way alone cannot be synced
+    with contextlib.suppress(PermissionError), closing(os.open(".", _LIST_FLAGS, dir_fd=parent)) as fd:
+        os.fsync(fd)
 
 
 def restrict_to_owner(folder: str | Path, parent: int | None = None) -> None:
