@@ -100,6 +100,11 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert not list((project / "runs").glob("*/*"))
 
 
+def rules(tool: str, said: str) -> str:
+    """Return what stands in the place of `"on_deny"` in a policy, so that it says something of a tool."""
+    return f'"tools": {{"{tool}": {said}}}, "on_deny"'
+
+
 BROKEN = [
     # what is broken, how, and what the line names
     ("policy/call.yaml", '"schema": "policy/v1"', '"schema": "policy/v2"', "policy/call.yaml:1:"),
@@ -113,32 +118,12 @@ BROKEN = [
     ("tasks/s/call.yaml", '"book": "book"', '"shelf": "book"', "'shelf'"),
     ("tasks/s/call.yaml", '"box/a.txt"', '"book/z.txt"', "'book'"),
     ("policy/call.yaml", '"odd"', '"od"', "did you mean 'odd'"),
-    ("policy/call.yaml", '"on_deny"', '"tools": {"ecko": {"methods": ["GET"]}}, "on_deny"', "'ecko'"),
-    (
-        "policy/call.yaml",
-        '"on_deny"',
-        '"tools": {"echo": {"arguments": {"/txt": {"in": []}}}}, "on_deny"',
-        "'/txt'",
-    ),
-    (
-        "policy/call.yaml",
-        '"on_deny"',
-        '"tools": {"echo": {"ask_if": {"/text": {"maximum": 1}}}}, "on_deny"',
-        "maximum",
-    ),
-    (
-        "policy/call.yaml",
-        '"on_deny"',
-        '"tools": {"echo": {"arguments": {"/text": {}}}}, "on_deny"',
-        "keyword",
-    ),
-    (
-        "policy/call.yaml",
-        '"on_deny"',
-        '"tools": {"echo": {"arguments": {"/text": {"in": "no"}}}}, "on_deny"',
-        "'no'",
-    ),
-    ("policy/call.yaml", '"on_deny"', '"tools": {"page": {"urls": ["https://*.a"]}}, "on_deny"', "wildcard"),
+    ("policy/call.yaml", '"on_deny"', rules("ecko", '{"methods": ["GET"]}'), "'ecko'"),
+    ("policy/call.yaml", '"on_deny"', rules("echo", '{"arguments": {"/txt": {"in": []}}}'), "'/txt'"),
+    ("policy/call.yaml", '"on_deny"', rules("echo", '{"ask_if": {"/text": {"maximum": 1}}}'), "maximum"),
+    ("policy/call.yaml", '"on_deny"', rules("echo", '{"arguments": {"/text": {}}}'), "keyword"),
+    ("policy/call.yaml", '"on_deny"', rules("echo", '{"arguments": {"/text": {"in": "no"}}}'), "'no'"),
+    ("policy/call.yaml", '"on_deny"', rules("page", '{"urls": ["https://*.a"]}'), "wildcard"),
     ("tools/echo.py", "EFFECT", "KIND", "EFFECT"),
     ("tools/echo.py", 'EFFECT = "pure"', 'EFFECT = "maybe"', "'maybe'"),
     ("tools/echo.py", "def run", "def (", "tools/echo.py:"),
@@ -302,18 +287,10 @@ def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.Capt
 
 
 def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
-    program = "import sys; from tachograph.cli.main import main; main(['run', 's/call'])"
-    check = f"import atexit, sys; atexit.register(lambda: print('asyncio' in sys.modules)); {program}"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", check],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines()[-1] == "False"
+    program = "from tachograph.cli.main import main; main(['run', 's/call'])"
+    check = f"import atexit; atexit.register(lambda: print('asyncio' in sys.modules)); {program}"
+    done = process(project, check)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "False"
 
 
 def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
