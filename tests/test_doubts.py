@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import read_files
-from tachograph.evidence.tasks import load_task
+from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError
 from tachograph.runtime.driver import InDoubt, Word
@@ -35,21 +36,20 @@ PROBES = {
 }
 
 
-def died(root: Path, probe: str, row: dict[str, Any] = ROW) -> None:
-    """Leave a run that died after its mail had begun."""
+def died(root: Path, probe: str, row: dict[str, Any] = ROW) -> tuple[Task, Path]:
+    """Leave a run that died after its mail had begun, and return its task and where its record would lie."""
     make_project(root, [row])
     with open(root / "tools/mail.py", "a", encoding="utf-8") as file:
         file.write(f"\n\n{PROBES[probe]}")
     folder = root / "runs/s/sent_once"
     record(load_task(root / "tasks/s/sent_once.yaml"), folder)
     data = (folder / "state.jsonl").read_bytes()
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     partial = root / "runs/s/sent_once.partial"
     partial.mkdir()
     begun = data.index(b'{"event":"tool_started"')
     (partial / "state.jsonl").write_bytes(data[: data.index(b"\n", begun) + 1])
+    return load_task(root / "tasks/s/sent_once.yaml"), folder
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,7 @@ def died(root: Path, probe: str, row: dict[str, Any] = ROW) -> None:
     ],
 )  # fmt: skip
 def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool | None) -> None:
-    died(tmp_path, probe)
-    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    task, folder = died(tmp_path, probe)
     settled: dict[str, Word] = {} if word is None else {"1.c0.i1": word}
     if happened is None:
         with pytest.raises(InDoubt):
@@ -79,8 +78,7 @@ def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool
 def test_a_probe_whose_reads_cannot_be_noted_knows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    died(tmp_path, "swallows")
-    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    task, folder = died(tmp_path, "swallows")
 
     def full(log: InputLog, path: str, sha256: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -103,8 +101,7 @@ SECRET: dict[str, Any] = {
 @pytest.mark.parametrize("question", ["Mail someone@mail.test.", "Mail."])
 def test_a_probe_is_given_the_secrets_of_its_tool(tmp_path: Path, question: str) -> None:
     """What only the result said before the process died nobody knows any more: the probe is not asked."""
-    died(tmp_path, "knows", {**SECRET, "question": question})
-    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    task, folder = died(tmp_path, "knows", {**SECRET, "question": question})
     if question == "Mail.":
         with pytest.raises(InDoubt):
             resume(task, folder, {})
@@ -115,8 +112,7 @@ def test_a_probe_is_given_the_secrets_of_its_tool(tmp_path: Path, question: str)
 
 def test_a_stop_leaves_a_doubt_a_doubt(tmp_path: Path) -> None:
     """Somebody stopped the run while a mail was under way, and the process died: nobody knows whether it was sent."""
-    died(tmp_path, "none")
-    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    task, folder = died(tmp_path, "none")
     log = tmp_path / "runs/s/sent_once.partial/state.jsonl"
     writer, stop = LineWriter(), StopAsked(at="1.a1", t=200_000_000, scope="", why="cancelled")
     texts = [line.text for line in read_log(log.read_bytes())]
