@@ -278,43 +278,34 @@ def test_what_spans_say() -> None:
     spans = spans_of(log.returned("c0.i1").stepped().answered())
     step, model, policy, tool, attempt, *_, root = spans
     assert [span.kind for span in spans] == [1, 3, 1, 1, 1, 1, 3, 1]
-    assert (
-        model.attributes.items()
-        >= {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "maker",
-            "gen_ai.request.model": "model-1",
-            "gen_ai.usage.input_tokens": 30,
-            "gen_ai.usage.output_tokens": 4,
-            "agent.llm.execution_path": "live",
-        }.items()
-    )
-    assert (
-        policy.attributes.items()
-        >= {
-            "agent.policy.at": "policy/v1.yaml#/x",
-            "agent.policy.version": "0123456789ab",
-            "agent.tool_name": "probe",
-            "agent.tool_call_id": "tc_1_0",
-        }.items()
-    )
-    assert (
-        tool.attributes.items()
-        >= {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "probe",
-            "gen_ai.tool.call.id": "tc_1_0",
-            "agent.tool_name": "probe",
-        }.items()
-    )
-    assert (
-        root.attributes.items()
-        >= {
-            "gen_ai.operation.name": "invoke_agent",
-            "agent.terminal_reason": "final_answer",
-            "agent.policy.version": "0123456789ab",
-        }.items()
-    )
+    of_model = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "maker",
+        "gen_ai.request.model": "model-1",
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 4,
+        "agent.llm.execution_path": "live",
+    }
+    of_policy = {
+        "agent.policy.at": "policy/v1.yaml#/x",
+        "agent.policy.version": "0123456789ab",
+        "agent.tool_name": "probe",
+        "agent.tool_call_id": "tc_1_0",
+    }
+    of_tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "probe",
+        "gen_ai.tool.call.id": "tc_1_0",
+        "agent.tool_name": "probe",
+    }
+    of_root = {
+        "gen_ai.operation.name": "invoke_agent",
+        "agent.terminal_reason": "final_answer",
+        "agent.policy.version": "0123456789ab",
+    }
+    said = [(model, of_model), (policy, of_policy), (tool, of_tool), (root, of_root)]
+    for span, attributes in said:
+        assert span.attributes.items() >= attributes.items()
     times = [
         (span.start_ns - BEGAN, span.end_ns - BEGAN) for span in (step, model, policy, tool, attempt, root)
     ]
