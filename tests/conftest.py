@@ -14,7 +14,7 @@ from hypothesis import settings
 from tachograph.evidence.record import record
 from tachograph.runtime.io import http
 from tests.io_world import World
-from tests.project import folder_of_row, made_once, make_project, scenarios, task_of_row
+from tests.project import copy_project, folder_of_row, made_once, make_project, scenarios, task_of_row
 
 # on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -38,6 +38,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(http, "fetch", lambda target, *_: made.answers[target.url])
     with made.workspace:
         yield made
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of this project, in which the test is."""
+    copy_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

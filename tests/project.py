@@ -127,6 +127,13 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     return root
 
 
+def copy_project(root: Path) -> None:
+    """Copy this project, as far as its runs are made from it, and its runs."""
+    for folder in ("policy", "tools", "data", "tasks", "profiles", "runs"):
+        shutil.copytree(HERE.parent / folder, root / folder, dirs_exist_ok=True)
+    shutil.copy(HERE.parent / "mcp.lock", root)
+
+
 def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
     """Return the task of a scenario."""
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -278,13 +277,6 @@ def test_the_least_edit_of_what_the_corpora_hold(monkeypatch: pytest.MonkeyPatch
     assert {edit_problem(gate, question) for gate, question in denied} == {""}
 
 
-def project_of(tmp_path: Path) -> Path:
-    for folder in ("policy", "tools", "data", "tasks", "profiles", "runs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    shutil.copy(ROOT / "mcp.lock", tmp_path)
-    return tmp_path
-
-
 def changed(root: Path, **sections: Any) -> str:
     """Write the shipped policy with other sections, and return its name."""
     data = yaml.safe_load((root / "policy/v1.yaml").read_text())
@@ -292,14 +284,10 @@ def changed(root: Path, **sections: Any) -> str:
     return "policy/new.yaml"
 
 
-def test_a_comparison_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = project_of(tmp_path)
-    monkeypatch.chdir(root)
-    with (root / "tools/search.py").open("a") as tool:
+def test_a_comparison_is_printed(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (shipped / "tools/search.py").open("a") as tool:
         tool.write("\nraise SystemExit('a comparison runs nothing')\n")
-    new = changed(root, url_allowlist=["https://news.test/"], on_deny="inform")
+    new = changed(shipped, url_allowlist=["https://news.test/"], on_deny="inform")
     assert exit_code("policy", "diff", "policy/v1.yaml", "policy/v1.yaml") == 0
     out = output_of(capsys, "policy", "diff", "policy/v1.yaml", new, code=1).out
     assert "WIDER /url_allowlist: GET, HEAD https://news.test/ for fetch" in out
@@ -315,27 +303,24 @@ def test_a_comparison_is_printed(
 
 
 def test_what_a_policy_below_allows_in_vain_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shipped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(project_of(tmp_path))
     told = output_of(capsys, "run", "agents/refused_by_the_policy_above", "agents/one_child").err
     assert "policy/editor.yaml" in told and "/tool_registry: write" in told and "team.yaml" not in told
 
 
 def test_recorded_runs_go_another_way_under_another_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shipped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = project_of(tmp_path)
-    monkeypatch.chdir(root)
-    out = output_of(capsys, "policy", "diff", "policy/v1.yaml", changed(root, url_allowlist=[]), "--runs").out
+    out = output_of(
+        capsys, "policy", "diff", "policy/v1.yaml", changed(shipped, url_allowlist=[]), "--runs"
+    ).out
     assert "RUN runs/canonical/v1 goes another way" in out
     assert "runs/loop/hooks" not in out  # which decides nothing about a URL
     assert "of 18 recorded runs" in out
 
 
-def test_a_draft_lets_its_runs_pass_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_draft_lets_its_runs_pass_and_no_more(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = Project(ROOT)
     for name in project.run_names():
         if project.is_from_code(name):
@@ -346,22 +331,18 @@ def test_a_draft_lets_its_runs_pass_and_no_more(
         assert (diverged, what_if(source, folder, name, draft)) == ("", None)
         assert wider(*gates(gate.policy, draft, dict(gate.tools)), {}) == []
         assert suggest([(Gate(draft, gate.tools.values()), questions)]).version == draft.version
-    root = project_of(tmp_path)
-    monkeypatch.chdir(root)
     drafted = output_of(capsys, "policy", "suggest", "canonical/v1", "policy_gates/pg1_off_allowlist_url")
-    (root / "policy/draft.yaml").write_text(drafted.out)
+    (shipped / "policy/draft.yaml").write_text(drafted.out)
     assert exit_code("policy", "diff", "policy/v1.yaml", "policy/draft.yaml") == 0
     assert exit_code("policy", "suggest", "canonical/v1", "loop/secrets") == 2
     assert exit_code("policy", "suggest", "loop/none") == 2
 
 
 def test_what_no_test_notices_comes_with_one_that_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shipped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = project_of(tmp_path)
-    monkeypatch.chdir(root)
     assert exit_code("policy", "coverage") == 0
-    file = root / "policy/tests/v1.yaml"
+    file = shipped / "policy/tests/v1.yaml"
     text = file.read_text()
     file.write_text(text.replace("expect: allow", "expect: deny", 1))
     assert exit_code("policy", "coverage") == 2  # a test that fails notices nothing

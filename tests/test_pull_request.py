@@ -23,7 +23,7 @@ from tachograph.fail.errors import TaskError
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tachograph.runtime.schema.validator import SchemaValidator
 from tests.commands import output_of
-from tests.project import made_once
+from tests.project import copy_project, made_once
 from tests.test_drift import ROOT, edit, told
 from tests.test_revisions import MINE, commit, git
 
@@ -142,9 +142,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_repository(root: Path) -> None:
     """Make a repository of the project, in which a tool imports a helper and a task expects nothing."""
-    for folder in ("policy", "tools", "data", "tasks", "profiles", "runs"):
-        shutil.copytree(ROOT / folder, root / folder)
-    shutil.copy(ROOT / "mcp.lock", root)
+    copy_project(root)
     (root / "counting.py").write_text("def most(number):\n    return number\n")
     edit(root / "tools/summarize.py", "import re\n", "import re\nfrom counting import most\n")
     edit(root / "tools/summarize.py", 'args.get("max_sentences", ', 'most(args.get("max_sentences", ')
