@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tachograph import LLMInput, LLMOutput, ToolCall
+import tachograph
+from tachograph import Agent, LLMInput, LLMOutput, RunResult, ToolCall
 from tachograph.evidence.tasks import Task, load_task
+from tachograph.evidence.verify import verify
 
 HERE = Path(__file__).parent
 TOOLS = ["echo", "look", "save", "log", "mail", "page", "odd"]
@@ -206,6 +208,14 @@ def script(*turns: Any) -> Any:
         return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
 
     return model
+
+
+def proved(agent: Agent, out: Path, question: str = "?", **how: Any) -> RunResult:
+    """Return what a run in code comes to, once it was recorded, verified, replayed and checked."""
+    made = tachograph.record(agent, question, out=out, **how)
+    assert verify(out, "run") == [] == tachograph.check(agent, out)
+    assert tachograph.replay(agent, out).events == made.events
+    return made
 
 
 def scenarios() -> list[dict[str, Any]]:

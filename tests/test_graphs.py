@@ -10,10 +10,9 @@ import pytest
 
 import tachograph
 from tachograph import Agent, Graph, LLMInput, LLMOutput, Policy, Tool, loop_until, parallel, route, sequence
-from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
-from tests.project import POLICY, merged, script
+from tests.project import POLICY, merged, proved, script
 
 NAMES = ["find", "write", "judge", "fail", "graph", "to_graph"]
 TEAM: dict[str, Any] = {
@@ -76,10 +75,7 @@ def is_fine(said: str) -> bool:
 )
 def test_what_a_graph_comes_to(tmp_path: Path, graph: Graph, answer: str) -> None:
     agent = graph.as_agent(POLICIES)
-    made = tachograph.record(agent, "x", out=tmp_path / "run")
-    assert made.answer == answer
-    assert verify(tmp_path / "run", "run") == [] == tachograph.check(agent, tmp_path / "run")
-    assert tachograph.replay(agent, tmp_path / "run").events == made.events
+    assert proved(agent, tmp_path / "run", "x").answer == answer
     with tachograph.SyncSession(agent, tmp_path / "talk") as session:
         assert [session.ask("x").answer for _ in range(2)] == [answer, answer]
         session.close()

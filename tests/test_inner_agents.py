@@ -11,17 +11,18 @@ import pytest
 
 import tachograph
 from tachograph import Agent, Hooks, Policy, Tool
-from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.steps import steps_of
 from tachograph.testing import run
 from tachograph.views.outline import Node, outline
-from tests.project import POLICY, make_project, merged, script
+from tests.project import POLICY, make_project, merged, proved, script
 
 OWN = ["research", "reader", "look", "echo"]
 CLOSED = {"type": "object", "additionalProperties": False}
+TURNS: Any = [("research", {"topic": "someone@mail.test"}), ("echo", {"text": "x"})], "done"
+ONE_CALL: Any = [("research", {"topic": "x"})], "done"
 LOOKS: Any = [("look", {"path": "book/a.txt"})], "alpha"
 
 
@@ -44,10 +45,11 @@ def reader_in(project: Path, *turns: Any) -> Agent:
     return Agent(script(*(turns or LOOKS)), ["look"], policy(), **rest)
 
 
-def lead_of(project: Path, research: Tool, of: Policy | None = None, **rest: Any) -> Agent:
-    calls = [("research", {"topic": "someone@mail.test"}), ("echo", {"text": "x"})]
+def lead_of(
+    project: Path, research: Tool, of: Policy | None = None, turns: Any = TURNS, **rest: Any
+) -> Agent:
     more: dict[str, Any] = {"root": project, "mounts": {"book": project / "book"}, **rest}
-    return Agent(script(calls, "done"), [research, "echo"], of or policy(), **more)
+    return Agent(script(*turns), [research, "echo"], of or policy(), **more)
 
 
 def research_of(reader: Agent, *tasks: str) -> Tool:
@@ -69,7 +71,7 @@ def result_in(events: list[log.Event]) -> Any:
 
 def test_what_it_runs_is_recorded_and_made_again(project: Path) -> None:
     lead = lead_of(project, research_of(reader_in(project), "one", "two"))
-    made = tachograph.record(lead, "?", out=project / "out")
+    made = proved(lead, project / "out")
     assert result_in(made.events) == {"result": ["final_answer: alpha"] * 2}
     started = [event for event in made.events if isinstance(event, log.AgentStarted)]
     assert [(it.at, it.question) for it in started] == [("1.c0.g1/0", "one"), ("1.c0.g2/0", "two")]
@@ -77,8 +79,6 @@ def test_what_it_runs_is_recorded_and_made_again(project: Path) -> None:
     assert [tool.name for tool in head.tools] == ["research", "echo"]  # the model is not offered the reader
     calls = steps_of(made.events)[0].calls
     assert [call.call.name for call in calls] == ["research", "reader", "reader", "echo"]
-    assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
-    assert tachograph.replay(lead, project / "out").events == made.events
     lines = (project / "out/state.jsonl").read_bytes().splitlines(keepends=True)
     for number in range(1, len(lines)):
         partial = project / f"again{number}.partial"
@@ -131,13 +131,12 @@ def test_what_it_uses_up_counts(project: Path) -> None:
 
 def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
     reader = reader_in(project, "someone@mail.test knows")
-    lead = lead_of(project, research_of(reader, "one", "two"), policy(redact={"kinds": ["email"]}))
-    lead.models = (script([("research", {"topic": "x"})], "done"),)
-    made = tachograph.record(lead, "?", out=project / "out")
+    of = policy(redact={"kinds": ["email"]})
+    lead = lead_of(project, research_of(reader, "one", "two"), of, ONE_CALL)
+    made = proved(lead, project / "out")
     assert "<secret:email:" in result_in(made.events)["result"][1]
     for path in (project / "out").iterdir():
         assert b"someone@mail.test" not in path.read_bytes()
-    assert tachograph.check(lead, project / "out") == []
 
 
 @pytest.mark.parametrize(("scope", "started"), [("1.c0.g1/", 2), ("1.c0", 1)])
@@ -168,9 +167,7 @@ def test_a_result_may_look_like_a_failure(project: Path) -> None:
         yield "reader", "one"
         return {"error": "tool_failed"}
 
-    lead = lead_of(project, research)
-    assert tachograph.record(lead, "?", out=project / "out").ending == "final_answer"
-    assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
+    assert proved(lead_of(project, research), project / "out").ending == "final_answer"
 
 
 Work = Generator[Any, Any, dict[str, int]]
@@ -246,8 +243,7 @@ def test_a_function_that_does_wrong_fails(
         return (yield from work(topic))
 
     told = {"on_failure": {"default": "inform", "max_failures": 3}, "redact": {"kinds": ["email"]}}
-    lead = lead_of(project, research, policy(**told))
-    lead.models = (script([("research", {"topic": "x"})], "done"),)
+    lead = lead_of(project, research, policy(**told), ONE_CALL)
     made = tachograph.record(lead, "?", out=project / "out")
     assert made.ending == "final_answer" and error in result_in(made.events)["exception"]
     assert steps_of(made.events)[0].calls[0].status == "failed"
@@ -283,12 +279,11 @@ def test_what_ends_a_run_is_not_for_a_function_to_catch(project: Path, denied: s
 
 
 def test_the_model_has_no_inner_agent_work(project: Path) -> None:
-    lead = lead_of(project, research_of(reader_in(project), "one"))
-    lead.models = (script([("reader", {"task": "evil"})], [("research", {"topic": "x"})], "done"),)
-    made = tachograph.record(lead, "?", out=project / "out")
+    turns = [("reader", {"task": "evil"})], *ONE_CALL
+    lead = lead_of(project, research_of(reader_in(project), "one"), turns=turns)
+    made = proved(lead, project / "out")
     decided = [(it.at, it.decision) for it in made.events if isinstance(it, log.Decided)]
     assert decided[:3] == [("1.c0.d", "deny"), ("2.c0.d", "allow"), ("2.c0.g1.d", "allow")]
-    assert tachograph.check(lead, project / "out") == []
 
 
 def test_a_function_whose_calls_are_all_denied_has_failed(project: Path) -> None:
@@ -320,13 +315,12 @@ def test_what_a_function_gets_is_its_own(project: Path) -> None:
         return {"arguments": {"task": "x", "background": True}} if is_first else None
 
     lead = lead_of(project, research, hooks=Hooks("late", before_call=later))
-    tachograph.record(lead, "?", out=project / "out")
-    assert verify(project / "out", "run") == [] == tachograph.check(lead, project / "out")
+    proved(lead, project / "out")
 
 
 def test_the_model_cannot_spoil_what_a_function_proposes(project: Path) -> None:
-    lead = lead_of(project, research_of(reader_in(project), "one"))
-    lead.models = (script([("reader", {"task": "one"})], [("research", {"topic": "x"})], "done"),)
+    turns = [("reader", {"task": "one"})], *ONE_CALL
+    lead = lead_of(project, research_of(reader_in(project), "one"), turns=turns)
     made = lead.run("?")
     assert made.ending == "final_answer" and any(isinstance(it, log.AgentStarted) for it in made.events)
 
@@ -339,10 +333,8 @@ def test_its_arguments_are_its_own_and_a_large_result_is_not_kept(project: Path)
         yield "reader", "one"
         return "b" * 5000
 
-    lead = lead_of(project, research)
-    lead.models = (script([("research", {"topic": {"a": ["b"]}})], "done"),)
-    tachograph.record(lead, "?", out=project / "out")
-    assert verify(project / "out", "run") == []
+    turns = [("research", {"topic": {"a": ["b"]}})], "done"
+    proved(lead_of(project, research, turns=turns), project / "out")
     assert b"bbbbb" not in (project / "out/state.jsonl").read_bytes()
 
 
@@ -367,9 +359,8 @@ def test_two_functions_of_a_reply_go_one_after_another(project: Path) -> None:
     takes = {**CLOSED, "properties": {"n": {"type": "integer"}}}
     inner = [reader_in(project).as_tool("reader", "Reads.")]
     research = Tool("research", "Looks.", takes, CLOSED, "pure", work, idempotent=True, inner=inner)
-    lead = lead_of(project, research)
-    lead.models = (script([("research", {"n": number}) for number in (1, 2)], "done"),)
-    places = [event.at for event in lead.run("?").events]
+    turns = [("research", {"n": number}) for number in (1, 2)], "done"
+    places = [event.at for event in lead_of(project, research, turns=turns).run("?").events]
     assert places.index("1.c0.e") < places.index("1.c1.d")
 
 

@@ -25,7 +25,7 @@ from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
 from tests.commands import output_of
-from tests.project import POLICY, make_project, merged, scenarios, script, task_of_row
+from tests.project import POLICY, make_project, merged, proved, scenarios, script, task_of_row
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
 LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
@@ -194,13 +194,6 @@ def policy(*names: str, **delta: Any) -> Policy:
         "on_deny": "inform",
     }
     return Policy.from_dict(merged(merged(POLICY, own), delta))
-
-
-def proved(agent: Agent, out: Path) -> tachograph.RunResult:
-    """Return what a run in code comes to, once it was recorded, replayed and checked."""
-    made = tachograph.record(agent, "?", out=out)
-    assert tachograph.replay(agent, out).events == made.events and tachograph.check(agent, out) == []
-    return made
 
 
 def test_one_tool_starts_agents_by_their_type(project: Path) -> None:

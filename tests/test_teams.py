@@ -14,7 +14,7 @@ from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, T
 from tachograph.evidence.verify import verify
 from tachograph.runtime.log import events as log
 from tests.commands import output_of
-from tests.project import BOARD, POLICY, TEAM, make_project, merged
+from tests.project import BOARD, POLICY, TEAM, make_project, merged, proved
 
 NAMES = [*TEAM, *BOARD, "anna", "ben", "exit_plan"]
 WIDE = {
@@ -81,7 +81,7 @@ def test_a_mate_goes_on_with_what_it_knows_and_each_answer_is_told_once(tmp_path
     lead = Scripted([told("anna", "first")], "wait", [told("anna", "second")], "wait", "all")
     anna = Scripted("one", "two")
     agent = team(lead, anna=anna)
-    made = tachograph.record(agent, "go", out=tmp_path / "run")
+    made = proved(agent, tmp_path / "run", "go")
     assert anna.heard() == ["first", "Message from the agent of the run: second"]
     assert lead.heard() == ["go", "Message from anna: one", "Message from anna: two"]
     assert (made.answer, count_of(made.events, log.AgentStarted), count_of(made.events, log.TurnEnded)) == (
@@ -90,7 +90,6 @@ def test_a_mate_goes_on_with_what_it_knows_and_each_answer_is_told_once(tmp_path
         2,
     )
     assert [event.ending for event in made.events if isinstance(event, log.AgentEnded)] == ["final_answer"]
-    assert verify(tmp_path / "run", "run") == [] == tachograph.check(agent, tmp_path / "run")
 
 
 def test_who_waits_for_something_on_the_board_is_told_when_it_is_free() -> None:
@@ -233,12 +232,11 @@ def test_a_mate_of_before_a_hand_over_is_not_told_more(tmp_path: Path, has_hooks
     lead, anna = Scripted([told("anna", "1")], "wait", [("to_other", {})]), Scripted("a", "b")
     other = Scripted([told("anna", "2")], *(["done"] if has_hooks else ["wait", "done"]))
     agent = handing_over(lead, other, anna, hooks=hooks)
-    made = tachograph.record(agent, "go", out=tmp_path / "run")
+    made = proved(agent, tmp_path / "run", "go")
     assert (made.answer, count_of(made.events, log.AgentStarted), anna.heard()) == ("done", 3, ["2"])
     assert ("b" in seen) == has_hooks
     places = [event.at for event in made.events]
     assert places.index("1.c0/end") < places.index("5.m1")  # the first one is no more
-    assert verify(tmp_path / "run", "run") == [] == tachograph.check(agent, tmp_path / "run")
 
 
 def test_hooks_on_results_of_who_goes_on_are_not_passed_by() -> None:
