@@ -199,12 +199,12 @@ def turn_of(turn: Any) -> dict[str, Any]:
 
 
 def script(*turns: Any) -> Any:
-    """A model: text is an answer, a list are calls, each a tool and its arguments."""
+    """A model: text is an answer, a list are calls, each a tool and its arguments; None answers with what it read."""
 
     def model(asked: LLMInput) -> LLMOutput:
         turn = turns[asked.step_index - 1]
-        if isinstance(turn, str):
-            return LLMOutput(final_answer=turn)
+        if turn is None or isinstance(turn, str):
+            return LLMOutput(final_answer=asked.messages[-1]["content"] if turn is None else turn)
         return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
 
     return model

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, Answer, Hooks, LLMOutput, Policy, ToolCall, WritePath, record, resume, tool
+from tachograph import Agent, Answer, Hooks, Policy, WritePath, record, resume, tool
 from tachograph.fail.errors import TachographError
 from tachograph.runtime.formats.documents import read_plain
+from tests.project import script
 
 POLICY = """\
 schema: policy/v1
@@ -59,13 +60,7 @@ def agent(
 ) -> Agent:
     Path("policy").mkdir(exist_ok=True)
     Path("policy/p.yaml").write_text(POLICY.replace("ASKED", asked))
-    answer = rest.pop("answer", "done")
-
-    def model(question: Any) -> LLMOutput:
-        if question.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall(name, {"a": 1} if arguments is None else arguments)])
-        return LLMOutput(final_answer=answer)
-
+    model = script([(name, {"a": 1} if arguments is None else arguments)], "done")
     tools = rest.pop("tools", [add, pay, put])
     return Agent(model, tools, Policy.load("policy/p.yaml"), **rest)
 

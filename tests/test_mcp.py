@@ -8,14 +8,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, check, mcp, record, replay, tool
+from tachograph import Agent, Policy, check, mcp, record, replay, tool
 from tachograph.evidence.project import Project
 from tachograph.fail.errors import InputError, PolicyError, ToolError
 from tachograph.review.replays import what_if
@@ -24,6 +23,7 @@ from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned
 from tachograph.testing import decide
 from tests.commands import exit_code, output_of
+from tests.project import script
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 BUDGET = dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 100_000)
@@ -59,13 +59,8 @@ def agent(
     return Agent(model_of_one_call(text, tool), [server], Policy.from_dict({**POLICY, **sections}))
 
 
-def model_of_one_call(text: str, tool: str = "srv__note") -> Callable[[LLMInput], LLMOutput]:
-    def model(asked: LLMInput) -> LLMOutput:
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall(tool, {"text": text})])
-        return LLMOutput(final_answer=asked.messages[-1]["content"])
-
-    return model
+def model_of_one_call(text: str, tool: str = "srv__note") -> Any:
+    return script([(tool, {"text": text})], None)
 
 
 def called(tmp_path: Path, lock: Path, mode: str, **given: Any) -> RunResult:
@@ -217,11 +212,7 @@ def test_what_only_reads_may_be_called_twice(
 
 
 def test_reads_of_one_reply_share_a_server(tmp_path: Path) -> None:
-    def model(asked: LLMInput) -> LLMOutput:
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall("srv__note", {"text": text}) for text in "abcd"])
-        return LLMOutput(final_answer="done")
-
+    model = script([("srv__note", {"text": text}) for text in "abcd"], "done")
     server = mcp("srv", command=[sys.executable, SERVER], lock=accepted(tmp_path))
     made = Agent(model, [server], Policy.from_dict({**POLICY, **READS})).run("What?")
     results = [event.result for event in made.events if isinstance(event, ToolReturned)]

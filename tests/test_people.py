@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, Answer, AskPerson, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, Answer, AskPerson, Policy
 from tachograph.cli.approval import approve_at_terminal
 from tachograph.runtime.log.events import Answered, Event, StopAsked, ToolReturned
 from tachograph.runtime.log.values import Call
 from tachograph.runtime.world.real import Real
-from tests.project import POLICY, make_project, merged
+from tests.project import POLICY, make_project, merged, script
 
 BOUND = 60
 
@@ -30,14 +30,9 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path / "project", [])
 
 
-def model(asked: LLMInput) -> LLMOutput:
-    if asked.step_index == 1:
-        return LLMOutput(tool_calls=[ToolCall("echo", {"text": "a"})])
-    return LLMOutput(final_answer="done")
-
-
 def agent_of(project: Path, approve: Any, **approval: Any) -> Agent:
     policy = Policy.from_dict(merged(POLICY, {"approval": {"required_for": ["echo"], **approval}}))
+    model = script([("echo", {"text": "a"})], "done")
     return Agent(model, ["echo"], policy, root=project, approve=approve)
 
 

@@ -13,12 +13,11 @@ import pytest
 import tachograph
 from tachograph import Agent, Hooks, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, tool
 from tachograph.evidence.folder import partial_of
-from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ModelError, PolicyError, ToolFailure
 from tachograph.runtime.log.events import Answered, Failed, ModelReplied, ToolReturned
 from tachograph.runtime.log.journal import Leak
 from tachograph.runtime.log.values import Withheld
-from tests.project import POLICY, merged
+from tests.project import POLICY, merged, proved, script
 from tests.tables.rows import closed
 
 VALUE, TOKEN = "xyzzy-plugh-1234567", "ghp_" + "a1B2" * 9
@@ -85,14 +84,10 @@ def test_no_byte_of_a_record_holds_a_secret(tmp_path: Path) -> None:
         tmp_path / "out",
     )
     question = f"What is {VALUE} beside {TOKEN}?"
-    result = tachograph.record(agent, question, out=out)
-    assert result.ending == "final_answer"
+    assert proved(agent, out, question).ending == "final_answer"
     assert not holds(out) and sorted(path.name for path in out.iterdir())[0] == "manifest.json"
-    assert verify(out, "out") == []
     assert VALUE not in "".join(model.asked) and TOKEN not in "".join(model.asked)
     assert VALUE in sent[0] and TOKEN in sent[0]  # the tool that the policy names was given both
-    assert tachograph.replay(agent, out).events == result.events
-    assert tachograph.check(agent, out) == []
     assert len(sent) == 1
     assert not (out / "key").exists()
 
@@ -221,11 +216,7 @@ def test_a_value_that_would_change_a_path_is_withheld(monkeypatch: pytest.Monkey
         seen.append(path)
         return "ok"
 
-    def model(asked: LLMInput) -> LLMOutput:
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall("peek", {"path": "book/ordinary/../../elsewhere"})])
-        return LLMOutput(final_answer="done")
-
+    model = script([("peek", {"path": "book/ordinary/../../elsewhere"})], "done")
     agent = agent_of(model, [], peek, redact={"reveal_to": {"peek": ["env"]}}, on_deny="inform")
     result = agent.run("?")
     assert seen == []
@@ -328,6 +319,5 @@ def test_what_a_tool_gives_back_of_what_it_was_given_is_hidden(tmp_path: Path, f
 
     redact = {"kinds": ["service_token"], "reveal_to": {"login": ["service_token"]}}
     agent, out = agent_of(model, [], login, redact=redact, on_failure="inform"), tmp_path / "out"
-    result = tachograph.record(agent, "password: plover-xyzzy-9876543", out=out)
+    result = proved(agent, out, "password: plover-xyzzy-9876543")
     assert "<secret:" in f"{result.answer}" and "plover" not in "".join(map(Path.read_text, out.iterdir()))
-    assert tachograph.replay(agent, out).events == result.events and tachograph.check(agent, out) == []

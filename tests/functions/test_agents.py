@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, Policy
 from tachograph.runtime.log.events import Decided, Failed, ToolReturned
 from tachograph.runtime.schema.python_types import AnyText, ReadPath, Text, Url, WritePath
 from tachograph.runtime.tools.functions import tool
 from tachograph.testing import decide
-from tests.project import POLICY, merged
+from tests.project import POLICY, merged, script
 
 CALLED: list[Any] = []
 
@@ -56,13 +56,7 @@ ALLOWED = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["look",
 
 def run(name: str, arguments: dict[str, Any], policy: Policy = ALLOWED, **rest: Any) -> Any:
     CALLED.clear()
-
-    def model(asked: LLMInput) -> LLMOutput:
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall(name, arguments)])
-        return LLMOutput(final_answer=asked.messages[-1]["content"])
-
-    return Agent(model, [look, book, mail], policy, **rest).run("?")
+    return Agent(script([(name, arguments)], None), [look, book, mail], policy, **rest).run("?")
 
 
 def test_a_typed_function_through_an_agent(tmp_path: Path) -> None:
