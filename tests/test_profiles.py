@@ -197,26 +197,16 @@ def policy(*names: str, **delta: Any) -> Policy:
 
 
 def test_one_tool_starts_agents_by_their_type(project: Path) -> None:
-    reader = Agent(
-        script([("look", {"path": "book/a.txt"})], "alpha"),
-        ["look"],
-        policy("look"),
-        root=project,
-        mounts={"book": "book"},
-    )
-    writer = Agent(script("written"), [], policy(), root=project)
+    mounts, looks = {"book": "book"}, script([("look", {"path": "book/a.txt"})], "alpha")
+    reader = Agent(looks, ["look"], policy("look"), mounts=mounts)
+    writer = Agent(script("written"), [], policy())
     types = [reader.as_tool("reader", "Reads."), writer.as_tool("writer", "Writes.")]
     asked = [
         {"type": name, "description": "d", "prompt": f"as {name}"} for name in ("reader", "writer", "singer")
     ]
     calls = [("delegate", arguments) for arguments in asked]
-    lead = Agent(
-        script(calls, "done"),
-        [tachograph.delegate(types)],
-        policy("delegate", "look"),
-        root=project,
-        mounts={"book": "book"},
-    )
+    tools = [tachograph.delegate(types)]
+    lead = Agent(script(calls, "done"), tools, policy("delegate", "look"), mounts=mounts)
     made = proved(lead, project / "out")
     started = [event for event in made.events if isinstance(event, AgentStarted)]
     assert [(it.question, len(it.tools)) for it in started] == [("as reader", 1), ("as writer", 0)]
@@ -226,18 +216,16 @@ def test_one_tool_starts_agents_by_their_type(project: Path) -> None:
 
 
 def test_one_tool_starts_agents_on_two_levels(project: Path) -> None:
-    leaf = Agent(script("alpha"), [], policy(), root=project).as_tool("leaf", "Reads.")
+    leaf = Agent(script("alpha"), [], policy()).as_tool("leaf", "Reads.")
     call = [("delegate", {"type": "leaf", "description": "d", "prompt": "p"})]
-    middle = Agent(script(call, "beta"), [tachograph.delegate([leaf])], policy("delegate"), root=project)
+    middle = Agent(script(call, "beta"), [tachograph.delegate([leaf])], policy("delegate"))
     tools = [middle.as_tool("middle", "Leads."), tachograph.delegate([leaf])]
-    lead = Agent(
-        script([("middle", {"task": "t"})], "done"), tools, policy("delegate", "middle"), root=project
-    )
+    lead = Agent(script([("middle", {"task": "t"})], "done"), tools, policy("delegate", "middle"))
     made = proved(lead, project / "out")
     assert [it.at for it in made.events if isinstance(it, AgentStarted)] == ["1.c0/0", "1.c0/1.c0/0"]
     other = tachograph.delegate([leaf, middle.as_tool("middle", "Leads.")])
     with pytest.raises(ToolError, match="'delegate'"):
-        Agent(script("x"), [tools[0], other], policy("delegate"), root=project)
+        Agent(script("x"), [tools[0], other], policy("delegate"))
 
 
 def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
@@ -248,7 +236,7 @@ def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
         "required": ["n"],
         "properties": {"n": {"type": "string"}},
     }
-    rest: dict[str, Any] = {"root": project, "output_retries": 1}
+    rest: dict[str, Any] = {"output_retries": 1}
     clerk = Agent(script("", "", "?", '{"n": "1"}'), [], policy(), output_type=schema, **rest)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
     asked = Agent(script("?", [("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=schema, **rest)
@@ -263,15 +251,15 @@ def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
 )
 def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: str, value: Any) -> None:
     own = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
-    clerk = Agent(script("", answer), [], policy(), root=project, output_type=kind)
+    clerk = Agent(script("", answer), [], policy(), output_type=kind)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
-    front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), root=project, output_type=own)
+    front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own)
     made = front.run("?")
     assert (made.answer, made.output) == (answer, value)
 
 
 def test_delegate_is_for_agents(project: Path) -> None:
-    agent = Agent(script("done"), [], policy(), root=project)
+    agent = Agent(script("done"), [], policy())
     for wrong in ([], [tachograph.tool(effect="pure")(len_of)], [agent.as_tool("a", "A.", hands_over=True)]):
         with pytest.raises(ToolError):
             tachograph.delegate(wrong)
@@ -283,19 +271,10 @@ def len_of(text: str) -> int:
 
 
 def test_a_conversation_goes_on_with_whom_it_was_handed_over_to(project: Path) -> None:
-    clerk = Agent(
-        script("", "so it is", [("echo", {"text": "x"})], "again"),
-        ["echo"],
-        policy("echo"),
-        root=project,
-        instructions="A clerk.",
-    )
-    front = Agent(
-        script([("to_clerk", {})]),
-        [clerk.as_tool("to_clerk", "Knows more.", hands_over=True)],
-        policy("to_clerk", "echo"),
-        root=project,
-    )
+    model = script("", "so it is", [("echo", {"text": "x"})], "again")
+    clerk = Agent(model, ["echo"], policy("echo"), instructions="A clerk.")
+    to_clerk = clerk.as_tool("to_clerk", "Knows more.", hands_over=True)
+    front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk", "echo"))
 
     async def talk() -> tachograph.RunResult:
         async with Session(front, project / "out") as session:
@@ -324,31 +303,28 @@ def test_a_plan_is_allowed_by_a_person_alone(project: Path) -> None:
         "done",
     )
     said = iter([Answer("deny", why="no"), Answer("allow")])
-    model, rest = script(*turns), {"root": project, "approve": lambda asked: next(said)}
+    model, approve = script(*turns), lambda asked: next(said)
     planning = policy("exit_plan")
-    made = proved(Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, **rest), project / "out")
+    made = proved(
+        Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, approve=approve), project / "out"
+    )
     decided = [(event.decision, event.above) for event in made.events if isinstance(event, Decided)]
     assert decided == [("deny", 0), ("escalate", 0), ("escalate", 0), ("allow", 0)]
-    nobody = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, root=project)
+    nobody = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning)
     calls = [it for it in nobody.run("?").events if isinstance(it, Decided) and it.decision == "allow"]
     assert not calls  # who is not asked allows nothing, however often the plan is shown
 
 
 def test_a_plan_cannot_allow_more_than_the_policy(project: Path) -> None:
-    wide = Agent(
-        script([("echo", {"text": "x"})], "done"),
-        ["echo"],
-        policy("exit_plan"),
-        plan=policy("echo", "exit_plan"),
-        root=project,
-    )
+    model, plan = script([("echo", {"text": "x"})], "done"), policy("echo", "exit_plan")
+    wide = Agent(model, ["echo"], policy("exit_plan"), plan=plan)
     (decided,) = [event for event in wide.run("?").events if isinstance(event, Decided)]
     assert (decided.decision, decided.above) == ("deny", 1)
 
 
 def test_the_policy_for_a_plan_hides_nothing_that_the_run_shows(project: Path) -> None:
     with pytest.raises(InputError, match="redact"):
-        Agent(script("done"), [], policy(), plan=policy(redact={"kinds": ["github_token"]}), root=project)
+        Agent(script("done"), [], policy(), plan=policy(redact={"kinds": ["github_token"]}))
 
 
 def test_calls_go_one_after_another_where_one_policy_says_so(project: Path) -> None:
@@ -356,9 +332,7 @@ def test_calls_go_one_after_another_where_one_policy_says_so(project: Path) -> N
     send = Tool("send", "Sends.", CLOSED, CLOSED, "external", lambda arguments, io: {}, is_foreign=True)
     reads = policy("send", "exit_plan", tools={"send": {"effect": "read"}})
     calls = [("send", {"n": number}) for number in (1, 2)]
-    made = Agent(script(calls, "done"), [send], policy("send", "exit_plan"), plan=reads, root=project).run(
-        "?"
-    )
+    made = Agent(script(calls, "done"), [send], policy("send", "exit_plan"), plan=reads).run("?")
     places = [event.at for event in made.events]
     assert places.index("1.c0.i1") < places.index("1.c1.d")
 
@@ -374,14 +348,10 @@ def test_an_allowed_call_is_explained_once(tmp_path: Path) -> None:
 
 
 def test_after_a_hand_off_the_rest_of_the_reply_is_not_made(project: Path) -> None:
-    clerk = Agent(script("", "done"), ["echo"], policy("echo"), root=project)
+    clerk = Agent(script("", "done"), ["echo"], policy("echo"))
     calls = [("to_clerk", {}), ("echo", {"text": "x"})]
-    front = Agent(
-        script(calls),
-        [clerk.as_tool("to_clerk", "C.", hands_over=True), "echo"],
-        policy("to_clerk", "echo"),
-        root=project,
-    )
+    tools = [clerk.as_tool("to_clerk", "C.", hands_over=True), "echo"]
+    front = Agent(script(calls), tools, policy("to_clerk", "echo"))
     made = proved(front, project / "out")
     assert [event.decision for event in made.events if isinstance(event, Decided)] == ["allow"]
     told = [json.loads(it["content"]) for it in made.messages if it["role"] == "tool"]
