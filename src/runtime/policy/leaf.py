@@ -61,9 +61,13 @@ class Leaf(Generic[Point]):
         """
         raise NotImplementedError
 
-    def plus(self, point: Point) -> Any | None:
-        """Return the least larger leaf that allows a point, or None where a person has to decide what to allow."""
+    def larger(self, point: Point) -> Any | None:
+        """Return the least larger leaf that allows a point which this one does not; None as of `plus`."""
         raise NotImplementedError
+
+    def plus(self, point: Point) -> Any | None:
+        """Return the least leaf that allows a point as well, or None where a person has to decide what to allow."""
+        return self if self.allows(point) else self.larger(point)
 
     def changes(self) -> Iterator[tuple[str, Any]]:
         """Yield each single change of what a policy writes here: in words, and the changed leaf."""

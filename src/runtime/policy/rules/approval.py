@@ -47,12 +47,12 @@ class Unattended(Leaf[CallPoint]):
             if name not in self.required_for:
                 yield f"{name} without a person", CallPoint(name, {})
 
-    def plus(self, point: CallPoint) -> Unattended:
+    def larger(self, point: CallPoint) -> Unattended:
         return Unattended([name for name in self.required_for if name != point.tool])
 
     def changes(self) -> Iterator[tuple[str, Unattended]]:
         for name in self.required_for:
-            yield f"{name} without a person", self.plus(CallPoint(name, {}))
+            yield f"{name} without a person", self.larger(CallPoint(name, {}))
         yield "another tool with a person", Unattended([*self.required_for, "another_tool"])
 
     def data(self) -> list[str]:

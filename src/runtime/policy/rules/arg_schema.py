@@ -61,9 +61,9 @@ class Enforcement(Leaf[ArgumentsPoint]):
         if self.mode == "shape" and old.mode == "strict":
             yield Instead("", "shape", "strict"), None
 
-    def plus(self, point: ArgumentsPoint) -> Enforcement | None:
-        larger = Enforcement("shape")
-        return self if self.allows(point) else larger if larger.allows(point) else None
+    def larger(self, point: ArgumentsPoint) -> Enforcement | None:
+        shape = Enforcement("shape")
+        return shape if shape.allows(point) else None
 
     def changes(self) -> Iterator[tuple[str, Enforcement]]:
         other = "shape" if self.mode == "strict" else "strict"

@@ -30,8 +30,8 @@ class MostRepeats(Leaf[int]):
         if self.most > old.most:
             yield Instead("", self.most, old.most), self.most - 1
 
-    def plus(self, point: int) -> MostRepeats:
-        return MostRepeats(max(self.most, point + 1))
+    def larger(self, point: int) -> MostRepeats:
+        return MostRepeats(point + 1)
 
     def changes(self) -> Iterator[tuple[str, MostRepeats]]:
         for most in (self.most - 1, self.most + 1):

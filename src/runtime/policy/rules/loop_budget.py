@@ -87,9 +87,7 @@ class Limits(Leaf[Need]):
                 more = "unlimited" if mine is None else said(name, mine)
                 yield Instead(f"{words}: ", more, said(name, theirs)), Need(name, theirs, 1)
 
-    def plus(self, point: Need) -> Limits:
-        if self.allows(point):
-            return self
+    def larger(self, point: Need) -> Limits:
         return Limits({**self.limits, point.name: point.used + point.more})
 
     def changes(self) -> Iterator[tuple[str, Limits]]:

@@ -39,13 +39,13 @@ class Revealed(Leaf[str]):
     def beyond(self, old: Revealed) -> Iterator[tuple[str, str]]:
         return ((f"secrets of the kind {kind}", kind) for kind in self.kinds if kind not in old.kinds)
 
-    def plus(self, point: str) -> Revealed:
+    def larger(self, point: str) -> Revealed:
         return Revealed({**self.kinds, point: None})
 
     def changes(self) -> Iterator[tuple[str, Revealed]]:
         for kind in self.kinds:
             yield f"{kind} dropped", Revealed(other for other in self.kinds if other != kind)
-        yield "another kind", self.plus("another_kind")
+        yield "another kind", self.larger("another_kind")
 
     def data(self) -> list[str]:
         return [*self.kinds]

@@ -80,9 +80,7 @@ class Places(Leaf[TextPoint]):
             if not old.allows(point):
                 yield f"{pointer}: {place.kind}", point
 
-    def plus(self, point: TextPoint) -> Places | None:
-        if self.allows(point):
-            return self
+    def larger(self, point: TextPoint) -> Places | None:
         if not point.kind:  # what a text is only a person can say
             return None
         pointer = self._covering(point) or join(point.path)

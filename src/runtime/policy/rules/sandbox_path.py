@@ -61,8 +61,8 @@ class Mounts(Leaf[PathPoint]):
                 if self.allows(point) and not old.allows(point):
                     yield f"{mount}: {access}", point
 
-    def plus(self, point: PathPoint) -> Mounts:
-        return self if self.allows(point) else self._with({**self.modes, point.mount: point.access})
+    def larger(self, point: PathPoint) -> Mounts:
+        return self._with({**self.modes, point.mount: point.access})
 
     def _with(self, modes: Mapping[str, str]) -> Mounts:
         return Mounts(modes, is_for_all=self.is_for_all)

@@ -39,17 +39,17 @@ class Names(Leaf[str]):
             if self.allows(name) and not old.allows(name):
                 yield name, name
 
-    def plus(self, point: str) -> Names:
+    def larger(self, point: str) -> Names:
         return Names({**self.allowed, point: None}, [name for name in self.denied if name != point])
 
     def changes(self) -> Iterator[tuple[str, Names]]:
         for name in self.allowed:
             if name in self.denied:
-                yield f"{name} no longer denied", self.plus(name)
+                yield f"{name} no longer denied", self.larger(name)
             else:
                 rest = [other for other in self.allowed if other != name]
                 yield f"{name} dropped", Names(rest, self.denied)
-        yield "a tool that no list names", self.plus("another_tool")
+        yield "a tool that no list names", self.larger("another_tool")
 
     def data(self) -> dict[str, list[str]]:
         return {"allowed": [*self.allowed], **({"denied": [*self.denied]} if self.denied else {})}

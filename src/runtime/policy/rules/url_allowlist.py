@@ -96,9 +96,7 @@ class Urls(Leaf[UrlPoint]):
                     entries.append((url, both))
         return Urls(entries)
 
-    def plus(self, point: UrlPoint) -> Urls | None:
-        if self.allows(point):
-            return self
+    def larger(self, point: UrlPoint) -> Urls | None:
         url, method = point.target.url.partition("?")[0], point.method or "GET"
         try:
             held = self.entries.get(parse_entry(url).target.url, (None, frozenset()))[1]
@@ -147,7 +145,7 @@ class Networks(Leaf[UrlPoint]):
                 is_shown = self._table.allows(address) and not old._table.allows(address)
                 yield cidr, UrlPoint(_EXAMPLE, "", address) if is_shown else None
 
-    def plus(self, point: UrlPoint) -> Networks | None:
+    def larger(self, point: UrlPoint) -> Networks | None:
         try:
             larger = Networks([*self.cidrs, f"{point.address}/{128 if ':' in point.address else 32}"])
         except Malformed:  # no address, or one with a zone
@@ -184,9 +182,7 @@ class Methods(Leaf[UrlPoint]):
             if method not in old.methods:
                 yield method, UrlPoint(_EXAMPLE, method)
 
-    def plus(self, point: UrlPoint) -> Methods | None:
-        if self.allows(point):
-            return self
+    def larger(self, point: UrlPoint) -> Methods | None:
         larger = (Methods([*self.methods, method], self.urls) for method in METHODS)
         return next((leaf for leaf in larger if leaf.allows(point)), None)
 
