@@ -65,14 +65,17 @@ def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun:
         if isinstance(each, InvalidModelOutput):  # the SDKs wrap what is raised below them
             return InvalidModelOutput(f"{host}: {each}")
     if status >= 300:
+        headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+        is_spent = word in _SPENT_WORDS
         advice = "check the model's name, address and options"
         if status in (401, 403):
             advice = f"check {endpoint.key_variable}"
         elif is_transient(status):
-            is_spent = word in _SPENT_WORDS
             advice = f"{'its quota is used up' if is_spent else 'it is busy or failing'}: try again later"
         told = f"{host} answered {status} {type(error).__name__}; {advice}"
-        return _by_status(error, status, told, said)
+        if is_transient(status) and not is_spent and headers.get("x-should-retry") != "false":
+            return TransientModelError(told, retry_after_ms=_after(headers), status=status, service_text=said)
+        return ModelError(told, status=status, service_text=said)
     kind = TransientModelError if is_lost or word in _TRANSIENT_WORDS else ModelError
     if begun and (is_lost or body is not None):
         return kind(f"{host} broke off in the middle of a reply", service_text=said)
@@ -87,16 +90,6 @@ def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun:
     if isinstance(error, ValueError | RecursionError):
         return InvalidModelOutput(f"{host}: the reply cannot be read")
     return ModelError(f"the call to {host} failed: {type(error).__name__}")
-
-
-def _by_status(error: Any, status: int, text: str, said: str | None) -> ModelError:
-    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
-    is_final = (
-        _word_of(getattr(error, "body", None)) in _SPENT_WORDS or headers.get("x-should-retry") == "false"
-    )
-    if is_transient(status) and not is_final:
-        return TransientModelError(text, retry_after_ms=_after(headers), status=status, service_text=said)
-    return ModelError(text, status=status, service_text=said)
 
 
 def _error_in(body: object) -> dict[str, Any]:
