@@ -52,16 +52,12 @@ class Script:
     def _check_keys(self) -> None:
         """Raise TaskError for a turn or a call with an unknown key, which would be passed over."""
         for index, turn in enumerate(self._turns):
-            parts = [(f"/{index}", "turn", turn, _TURN)]
+            parts = [(f"/{index}", "turn", turn, set[str](), _TURN)]
             if isinstance(turn, dict):
                 calls = enumerate(turn.get("calls", ()))
-                parts += [(f"/{index}/calls/{i}", "call", call, _CALL) for i, call in calls]
-            for where, what, part, known in parts:
-                if (
-                    not isinstance(part, dict)
-                    or part.keys() - known
-                    or (what == "call" and "tool" not in part)
-                ):
+                parts += [(f"/{index}/calls/{i}", "call", call, {"tool"}, _CALL) for i, call in calls]
+            for where, what, part, needed, known in parts:
+                if not isinstance(part, dict) or not needed <= part.keys() <= known:
                     keys = ", ".join(sorted(known))
                     raise self._error(
                         where, f"is no {what} of a script", f"a {what} is a dict with keys of {keys}"
