@@ -222,7 +222,7 @@ def parse(kind: str, text: str | bytes) -> Any:
             case "url":
                 return parse_url(plain).url
             case "url_entry":
-                return parse_entry(plain).target.url
+                return parse_entry(plain).url
             case "path":
                 return parse_path(plain).text
             case "json":

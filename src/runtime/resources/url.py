@@ -171,29 +171,11 @@ def _ipv6(text: str) -> str:
 # ---- the allowlist ---------------------------------------------------------------------------------------
 
 
-class Entry(Struct, frozen=True):
-    """One line of an allowlist.
+def parse_entry(text: str) -> Target:
+    """Read "scheme://host[:port][/path-prefix]", or a bare host: https on port 443. Raises Malformed.
 
-    Attributes:
-        scheme: `http` or `https`.
-        host: In lower case, IPv6 without brackets.
-        port: The port, that of the scheme if the line names none.
-        prefix: Begins with "/" and covers whole segments; "/" covers every path.
+    An entry is the broadest target that it covers: its path covers whole segments, and "/" every path.
     """
-
-    scheme: str
-    host: str
-    port: int
-    prefix: str
-
-    @property
-    def target(self) -> Target:
-        """The broadest target that the line covers."""
-        return Target(self.scheme, self.host, self.port, self.prefix, None)
-
-
-def parse_entry(text: str) -> Entry:
-    """Read "scheme://host[:port][/path-prefix]", or a bare host: https on port 443. Raises Malformed."""
     if not isinstance(text, str):
         raise Malformed("an entry must be text")
     if "*" in text:
@@ -207,7 +189,7 @@ def parse_entry(text: str) -> Entry:
         raise Malformed(
             "a path prefix with dot, blank or empty segments, ; or encoded separators covers nothing"
         )
-    return Entry(target.scheme, target.host, target.port, target.path)
+    return target
 
 
 _OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -241,14 +223,14 @@ class Allowlist:
         entries: Each with the methods that it allows, by its name.
     """
 
-    def __init__(self, entries: Mapping[str, tuple[Entry, Collection[str]]]) -> None:
+    def __init__(self, entries: Mapping[str, tuple[Target, Collection[str]]]) -> None:
         self._entries = entries
         self._origins: dict[tuple[str, str, int], dict[str, str]] = {}  # names by prefix
         self._longest = 0
         for name, (entry, _) in entries.items():
             prefixes = self._origins.setdefault((entry.scheme, entry.host, entry.port), {})
-            prefixes.setdefault(entry.prefix, name)
-            self._longest = max(self._longest, len(entry.prefix))
+            prefixes.setdefault(entry.path, name)
+            self._longest = max(self._longest, len(entry.path))
 
     def match(self, target: Target, method: str | None = None) -> str | None:
         """Return the name of the entry that allows the target (the longest prefix, then the first), or None.

@@ -14,7 +14,7 @@ from ...formats.json_pointer import escape_pointer
 from ...log.values import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
-from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
+from ...resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
 from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class Urls(Leaf[UrlPoint]):
 
     def __init__(self, entries: Iterable[tuple[str, Iterable[str]]] = (), *, is_for_all: bool = True) -> None:
         self.is_for_all = is_for_all
-        self.entries: dict[str, tuple[Entry, frozenset[str]]] = {}
+        self.entries: dict[str, tuple[Target, frozenset[str]]] = {}
         self._written: dict[str, str] = {}
         for index, (url, methods) in enumerate(entries):
             try:
                 entry = parse_entry(url)
             except Malformed as error:
                 raise Malformed(error.reason, index) from None
-            name = entry.target.url
+            name = entry.url
             held = self.entries.get(name, (entry, frozenset()))[1]
             self.entries[name] = entry, held | frozenset(methods)
             self._written.setdefault(name, url)
@@ -81,17 +81,17 @@ class Urls(Leaf[UrlPoint]):
     def beyond(self, old: Urls) -> Iterator[tuple[str, UrlPoint]]:
         # exact: no prefix is the union of finitely many longer ones
         for entry, methods in self.entries.values():
-            points = [UrlPoint(entry.target, method) for method in sorted(methods)]
+            points = [UrlPoint(entry, method) for method in sorted(methods)]
             more = [point for point in points if not old.allows(point)]
             for point in more:
-                yield f"{', '.join(it.method for it in more)} {entry.target.url}", point
+                yield f"{', '.join(it.method for it in more)} {entry.url}", point
 
     def meet(self, other: Urls, methods: Iterable[str] = METHODS) -> Urls:
         """Return what it and another one allow, of some methods."""
         entries = []
         for mine, theirs in ((self, other), (other, self)):
             for url, (entry, held) in mine.entries.items():
-                both = [it for it in methods if it in held and theirs.allows(UrlPoint(entry.target, it))]
+                both = [it for it in methods if it in held and theirs.allows(UrlPoint(entry, it))]
                 if both:
                     entries.append((url, both))
         return Urls(entries)
@@ -99,7 +99,7 @@ class Urls(Leaf[UrlPoint]):
     def larger(self, point: UrlPoint) -> Urls | None:
         url, method = point.target.url.partition("?")[0], point.method or "GET"
         try:
-            held = self.entries.get(parse_entry(url).target.url, (None, frozenset()))[1]
+            held = self.entries.get(parse_entry(url).url, (None, frozenset()))[1]
         except Malformed:  # a path that no prefix covers: only its whole host could be allowed
             return None
         return self._rebuilt({url: held | {method} if self.is_for_all else frozenset(METHODS)})
@@ -115,8 +115,8 @@ class Urls(Leaf[UrlPoint]):
     def changes(self) -> Iterator[tuple[str, Urls]]:
         for url, (entry, methods) in self.entries.items():
             yield f"{url} dropped", self._rebuilt({url: None})
-            if entry.prefix != "/":
-                larger = self._rebuilt({url: None, f"{entry.target.origin}/": methods})
+            if entry.path != "/":
+                larger = self._rebuilt({url: None, f"{entry.origin}/": methods})
                 yield f"{url} for its whole host", larger
             if self.is_for_all:
                 yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
@@ -249,7 +249,7 @@ class UrlAllowlistRule(Rule):
         targets = [(point.target.url, point.method)]
         if point.address:  # of whichever host
             entries = reached(sample.policy, sample.tool.name).entries.values()
-            targets = [(entry.target.url, min(methods)) for entry, methods in islice(entries, 1)]
+            targets = [(entry.url, min(methods)) for entry, methods in islice(entries, 1)]
         for url, method in targets:
             yield Question(Reach(url, method, point.address), sample.tool.name)
 
