@@ -112,69 +112,59 @@ class StopReason(StrEnum):
 # ---- what can happen ---------------------------------------------------------------------------------------
 
 
-class Answered(Struct, frozen=True):
+class Happening(Struct, frozen=True):
+    """Base of all that can happen."""
+
+
+class Answered(Happening, frozen=True):
     """The model gave its final answer."""
 
 
-class Refused(Struct, frozen=True):
+class Refused(Happening, frozen=True):
     """The model, or a filter of its service, refused to answer."""
 
 
-class Succeeded(Struct, frozen=True):
+class Succeeded(Happening, frozen=True):
     """An effect succeeded; `recovered` says that attempts failed before."""
 
     recovered: bool = False
 
 
-class ResultLost(Struct, frozen=True):
+class ResultLost(Happening, frozen=True):
     """A tool did its work, but its result was lost when the process ended; `recovered` as in `Succeeded`."""
 
     recovered: bool = False
 
 
-class Denied(Struct, frozen=True):
+class Denied(Happening, frozen=True):
     """A rule refused a call, a result or a step; `repeated` if the same call had been refused before."""
 
     rule: Rule
     repeated: bool = False
 
 
-class ApprovalRefused(Struct, frozen=True):
+class ApprovalRefused(Happening, frozen=True):
     """A person refused a call, or did not answer in time."""
 
 
-class StoppedByHook(Struct, frozen=True):
+class StoppedByHook(Happening, frozen=True):
     """A hook ended the run before the model was asked, or failed where the run was to stop."""
 
 
-class CallStopped(Struct, frozen=True):
+class CallStopped(Happening, frozen=True):
     """A call was cancelled on its own; the run goes on."""
 
 
-class GaveUp(Struct, frozen=True):
+class GaveUp(Happening, frozen=True):
     """An effect failed for good; `mode` is one of BROKEN."""
 
     mode: FailureMode
 
 
-class Stopped(Struct, frozen=True):
+class Stopped(Happening, frozen=True):
     """The run was told to stop; `reason` says by what."""
 
     reason: StopReason
-
-
-Happening = (
-    Answered
-    | Refused
-    | Succeeded
-    | ResultLost
-    | Denied
-    | ApprovalRefused
-    | StoppedByHook
-    | CallStopped
-    | GaveUp
-    | Stopped
-)
 
 
 class Classification(Struct, frozen=True):
