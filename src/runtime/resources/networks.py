@@ -45,11 +45,8 @@ _NOT_PUBLIC: tuple[_Network, ...] = tuple(
 _CIDR = re.compile(r"[0-9A-Fa-f.:]+/(?:0|[1-9][0-9]{0,2})")
 _UNICAST_V6 = ipaddress.IPv6Network("2000::/3")  # all that is handed out to the public internet
 
-_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_TEREDO = ipaddress.IPv6Network("2001::/32")
-_6TO4 = ipaddress.IPv6Network("2002::/16")
 
 
 class Networks:
@@ -117,12 +114,12 @@ class Networks:
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:
     """Return the IPv4 addresses inside an IPv6 address, and whether it only is another way to reach them."""
     number = int(address)
-    if address in _MAPPED or address in _NAT64:
+    if address.ipv4_mapped is not None or address in _NAT64:
         return (_ipv4(number),), True
-    if address in _6TO4:
-        return (_ipv4(number >> 80),), False
-    if address in _TEREDO:
-        return (_ipv4(number >> 64), _ipv4(~number)), False
+    if address.sixtofour is not None:
+        return (address.sixtofour,), False
+    if address.teredo is not None:
+        return address.teredo, False
     is_isatap = number >> 32 & 0xFDFFFFFF == 0x5EFE  # whatever the network is
     if is_isatap or (address in _COMPATIBLE and number > 1):
         return (_ipv4(number),), False
