@@ -57,8 +57,7 @@ def _folders_of(path: Path) -> set[_Id]:
     ids = set()
     for folder in (*path.absolute().parents, *path.resolve().parents):
         with contextlib.suppress(OSError):
-            info = folder.stat()
-            ids.add((info.st_dev, info.st_ino))
+            ids.add(_id(folder))
     return ids
 
 
@@ -75,8 +74,8 @@ def _up(fd: int) -> Iterator[int]:
         os.close(current)
 
 
-def _id(fd: int) -> _Id:
-    info = os.fstat(fd)
+def _id(folder: int | str | Path, parent: int | None = None) -> _Id:
+    info = os.stat(folder, dir_fd=parent)
     return info.st_dev, info.st_ino
 
 
@@ -101,8 +100,7 @@ def _governed(fd: int) -> list[str]:
     for folder in _up(fd):
         for name in GOVERNING if below is not None and is_project(folder) else ():
             with contextlib.suppress(OSError):
-                info = os.stat(name, dir_fd=folder)
-                if (info.st_dev, info.st_ino) == below:
+                if _id(name, folder) == below:
                     problems.append(f"lies in a project's {name}/")
         below = _id(folder)
     return problems
