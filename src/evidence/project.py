@@ -44,10 +44,7 @@ class Project:
         runs = self.root / "runs"
         for path in (runs / run, Path(run)):
             resolved = path.resolve()
-            if (
-                resolved.is_relative_to(runs.resolve())
-                and len(resolved.relative_to(runs.resolve()).parts) == 2
-            ):
+            if resolved.parent.parent == runs.resolve():
                 name = resolved.relative_to(runs.resolve()).as_posix().removesuffix(".partial")
                 if (runs / name).is_dir() or (runs / f"{name}.partial").is_dir():
                     return name
