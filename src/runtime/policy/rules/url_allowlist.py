@@ -60,7 +60,7 @@ class Urls(Leaf[UrlPoint]):
             held = self.entries.get(name, (entry, frozenset()))[1]
             self.entries[name] = entry, held | frozenset(methods)
             self._written.setdefault(name, url)
-        self._find = Allowlist(self.entries)
+        self.allowlist = Allowlist(self.entries)
 
     def _rebuilt(self, changes: dict[str, frozenset[str] | None]) -> Urls:
         held: dict[str, frozenset[str] | None] = {url: methods for url, (_, methods) in self.entries.items()}
@@ -68,15 +68,11 @@ class Urls(Leaf[UrlPoint]):
         return Urls(entries, is_for_all=self.is_for_all)
 
     def allows(self, point: UrlPoint) -> bool:
-        return self._find.match(point.target, point.method or None) is not None
+        return self.allowlist.match(point.target, point.method or None) is not None
 
     def entry(self, point: UrlPoint) -> str:
-        url = self._find.match(point.target, point.method or None)
+        url = self.allowlist.match(point.target, point.method or None)
         return "" if url is None else f"/{escape_pointer(self._written[url])}"
-
-    def knows(self, target: Target) -> bool:
-        """Return whether any entry is of the target's scheme, host and port."""
-        return self._find.knows(target)
 
     def beyond(self, old: Urls) -> Iterator[tuple[str, UrlPoint]]:
         # exact: no prefix is the union of finitely many longer ones
@@ -241,7 +237,7 @@ class UrlAllowlistRule(Rule):
             return f"{point.method or 'none that is allowed there'} is not a method that this tool may use"
         if leaf.allows(UrlPoint(point.target)):
             return f"{origin} is not allowed for {point.method}"
-        return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not allowed"
+        return f"{origin}{' with this path' if leaf.allowlist.knows(point.target) else ''} is not allowed"
 
     def questions(self, point: UrlPoint | None, sample: Sample) -> Iterator[Question]:
         if point is None or sample.tool is None:
