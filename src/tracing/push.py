@@ -81,16 +81,14 @@ def _refused(endpoint: str, why: str) -> NotTaken:
 
 
 def _readable(span: Span) -> ReadableSpan:
-    status = Status(StatusCode.ERROR) if span.error_type else Status(StatusCode.UNSET)
-    attributes: dict[str, Any] = dict(span.attributes)
     return ReadableSpan(
         span.name,
         context=_context(span.trace_id, span.span_id),
         parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
         resource=_RESOURCE,
-        attributes=attributes,
+        attributes=dict[str, Any](span.attributes),
         kind=_KINDS[span.kind],
-        status=status,
+        status=Status(StatusCode.ERROR if span.error_type else StatusCode.UNSET),
         start_time=span.start_ns,
         end_time=span.end_ns,
         instrumentation_scope=_SCOPE,
