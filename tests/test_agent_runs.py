@@ -250,7 +250,6 @@ def test_a_run_is_streamed(project: Path) -> None:
     async def main() -> list[Any]:
         return [event async for event in agent_of(project, Talking()).stream("?")]
 
-    assert Agent.stream.__annotations__["return"].startswith("AsyncGenerator[")  # so that `aclosing` takes it
     told = asyncio.run(main())
     assert isinstance(told[-1], RunEnded)
     assert "".join(item.text for item in told if isinstance(item, Piece)) == "done"

@@ -1,4 +1,4 @@
-"""What people are shown of runs: a tree, a page, and a site."""
+"""What people are shown of runs: a tree, a page, a site, and a run as it goes on."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
+from tachograph.evidence.folder import where_it_lies
+from tachograph.runtime import clock
 from tachograph.runtime.formats.escape import escape_build_log, escape_terminal
 from tachograph.views import site
 from tachograph.views.markup import STYLE, element
@@ -19,7 +22,7 @@ from tachograph.views.page import page
 from tachograph.views.tree import drawn
 from tests import markup
 from tests.commands import exit_code, output_of
-from tests.hostile import HOSTILE, run_at, scene
+from tests.hostile import HOSTILE, log_of, run_at, scene
 from tests.logs import Log, call
 
 
@@ -193,3 +196,76 @@ def test_a_site_is_whole_or_not_there(
     monkeypatch.setattr(site, "write_durably", fail)
     assert "No space" in output_of(capsys, "site", code=1).err
     assert files(project / "site") == before and not [*project.glob(".site*")]
+
+
+# ---- a run as it goes on ---------------------------------------------------------------------------------------------
+
+LOG = log_of(Log().replied(call()).decided("c0.d").returned("c0.i1").stepped().answered())
+CUT = LOG.index(b'{"event":"tool_returned"')  # where the fourth line begins
+Followed = tuple[list[Any], list[int], int]
+FOLLOWED: list[Followed] = [
+    # what happens at each wait (a number: the log is then so long), how many lines were printed before it and at the
+    # end, and the exit code
+    ([len(LOG)], [2, 8], 0),
+    ([CUT - 1, CUT, CUT + 10, "nothing", CUT, len(LOG) - 1, len(LOG)], [2, 2, 3, 3, 3, 3, 7, 8], 0),
+    ([CUT, "put in place", CUT + 10, len(LOG)], [2, 3, 3, 3, 8], 0),
+    ([(len(LOG), "put in place")], [2, 8], 0),
+    ([(len(LOG), "removed")], [2, 8], 0),
+    (["removed"], [2, 2], 2),
+    ([CUT, "damaged"], [2, 3, 3], 2),
+    ([CUT, "stopped"], [2, 3, 3], 130),
+]
+
+
+@pytest.mark.parametrize("row", FOLLOWED)
+def test_a_run_is_followed_to_its_end(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], row: Followed
+) -> None:
+    happens, printed, code = row
+    folder, partial = project / "runs/k/n", project / "runs/k/n.partial"
+    lines: list[str] = []
+    counts: list[int] = []
+
+    def happen(what: Any) -> None:
+        file = where_it_lies(folder) / "state.jsonl"
+        if isinstance(what, int):
+            before = file.read_bytes()[:what]
+            os.truncate(file, len(before))
+            with file.open("ab") as log:
+                log.write(LOG[len(before) : what])
+        elif what == "put in place":
+            partial.rename(folder)
+        elif what == "removed":
+            site.shutil.rmtree(partial)
+        elif what == "damaged":
+            file.write_bytes(LOG[:CUT] + b"{}\n")
+        elif what == "stopped":
+            raise KeyboardInterrupt
+
+    def wait(_: float) -> None:
+        lines.extend(capsys.readouterr().out.splitlines())
+        counts.append(len(lines))
+        what = happens[len(counts) - 1]
+        for it in what if isinstance(what, tuple) else (what,):
+            happen(it)
+
+    partial.mkdir(parents=True)
+    (partial / "state.jsonl").write_bytes(LOG[: CUT - 10])
+    monkeypatch.setattr(clock, "pause", wait)
+    assert exit_code("show", "k/n", "--follow") == code
+    lines.extend(capsys.readouterr().out.splitlines())
+    assert [*counts, len(lines)] == printed
+
+
+def test_an_open_run_is_followed_before_a_recorded_one(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_at(project / "runs/k/n", Log(question="earlier").answered())
+    assert exit_code("show", "k/n", "--follow") == 0
+    run_at(project / "runs/k/n.partial", Log(question="later").answered())
+    assert exit_code("show", "runs/k/n", "--follow") == 0
+    assert re.findall("earlier|later", capsys.readouterr().out) == ["earlier", "later"]
+    assert exit_code("show", "k/n", "--follow", "--tree") == 2
+    (project / "runs/k/n.partial/state.jsonl").unlink()
+    (project / "runs/k/n/state.jsonl").unlink()
+    assert exit_code("show", "k/n", "--follow") == 2

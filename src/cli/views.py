@@ -68,18 +68,27 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 @click.command()
 @click.argument("run")
 @click.option("--tree", "is_tree", is_flag=True, help="As a tree of steps, calls and attempts.")
-def show(run: str, is_tree: bool) -> None:
+@click.option("--follow", "is_followed", is_flag=True, help="As it goes on, until it ends or Ctrl-C.")
+def show(run: str, is_tree: bool, is_followed: bool) -> None:
     """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
-    from ..evidence.folder import not_ended
+    from ..evidence.folder import not_ended, partial_of
     from ..evidence.record_files import events_in
-    from ..evidence.show import line_of, shown_log
+    from ..evidence.show import follow, line_of, shown_log
 
-    if Path(run).suffix == ".jsonl" and Path(run).is_file() and not is_tree:
+    if is_tree and is_followed:
+        raise click.UsageError("--follow prints lines as they come, and no tree; leave one of them out")
+    if Path(run).suffix == ".jsonl" and Path(run).is_file() and not (is_tree or is_followed):
         for line in shown_log(Path(run)):
             say(line)
         return
     ((name, folder),) = records_at((run,), open_too=True)
-    events = events_in(folder, f"{name}/state.jsonl")
+    log = f"{name}/state.jsonl"
+    if is_followed:
+        is_open = partial_of(folder).is_dir()  # comes before an earlier record
+        for event in follow(partial_of(folder) if is_open else folder, log):
+            say(line_of(event))
+        return
+    events = events_in(folder, log)
     if is_tree:
         from ..views.outline import outline
         from ..views.tree import drawn

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..fail.errors import RecordError
+from ..fail.errors import RecordError, system_reason
+from ..runtime import clock
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
 from ..runtime.formats.strict_json import canonical
@@ -15,10 +17,40 @@ from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import finding, model_words, steps_of
 from ..runtime.models.types import call_text
 from ..runtime.policy.prices import in_words, key_of
-from .record_files import MOST_BYTES
+from .record_files import MOST_BYTES, STATE, log_of
 
 MOST: Final = 160  # characters of a sentence
 _LONGEST: Final = 4_000  # where versions of a log are compared: what is cut off would not differ
+
+
+def follow(folder: Path, name: str) -> Iterator[log.Event]:
+    """Yield the events of a run, first those that it has, until it ends.
+
+    The file stays open, so it does not matter where its folder is moved when the run has ended.
+
+    Raises:
+        RecordError: The log cannot be read, is damaged, or was removed before the run ended.
+    """
+    try:
+        fd = os.open(folder / STATE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        reason = system_reason(error)
+        raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a run") from None
+    with os.fdopen(fd, "rb", buffering=0):
+        told = size = 0
+        while True:
+            found = os.fstat(fd)  # before it is read: what is written until it is removed counts
+            if found.st_size != size:
+                size = found.st_size
+                whole, end, _ = os.pread(fd, size, 0).rpartition(b"\n")  # a line waits for its end
+                events = [line.event for line in log_of(whole + end, name)] if end else []
+                yield from events[told:]
+                told = len(events)
+                if events and isinstance(events[-1], log.RunEnded):
+                    return
+            if not found.st_nlink:
+                raise RecordError("was removed before the run ended", file=name, remedy="follow another run")
+            clock.pause(0.25)
 
 
 def shown_log(file: Path) -> list[str]:

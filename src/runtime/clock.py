@@ -29,6 +29,11 @@ def monotonic_ns() -> int:
     return time.monotonic_ns()
 
 
+def pause(seconds: float) -> None:
+    """Let time pass."""
+    time.sleep(seconds)
+
+
 def later(seconds: float) -> int:
     """Return a deadline so many seconds from now, for `left`."""
     return monotonic_ns() + int(seconds * 1e9)

@@ -231,11 +231,7 @@ class AgentEnded(Ended, frozen=True, kw_only=True):
 
 
 class RunEnded(Ended, frozen=True, kw_only=True):
-    """The end of the run.
-
-    Attributes:
-        sha256: Digest of all bytes of the log before this line.
-    """
+    """The end of the run; `sha256` is the digest of all bytes of the log before this line."""
 
     sha256: str
 
