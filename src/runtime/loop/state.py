@@ -120,7 +120,7 @@ def _head_of(policy: Policy) -> PolicyHead:
 
 def ended_as(found: Classification, answer: str | None) -> dict[str, Any]:
     """Return what the line says that ends a turn, an agent or the run, given what follows from its last step."""
-    return {"ending": str(found.ending), "answer": answer, "mode": found.mode or ""}
+    return {"ending": str(found.ending), "answer": answer, "mode": str(found.mode or "")}
 
 
 Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]

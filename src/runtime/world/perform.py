@@ -132,7 +132,7 @@ class Performer:
             if errors.asks_to_end(error):
                 raise
             if class_of(error) != "CancelledError":
-                errors.warn_of(f"the hook {data['event']} failed", error, effect.redactor.text)
+                errors.warn_of(f"the hook {effect.data['event']} failed", error, effect.redactor.text)
             kind = "timeout" if isinstance(error, TimeoutError) else "other"
             return Failed(at=at, error=class_of(error), kind=kind)  # type: ignore[arg-type]
         try:
