@@ -31,6 +31,7 @@ from msgspec import structs
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, WindowLimits
 from tachograph.evidence.record import record
 from tachograph.evidence.replay import replay
+from tachograph.evidence.run_source import drive
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.runtime.log.events import Arrived, Event, TurnEnded
 from tachograph.runtime.log.journal import Journal
@@ -214,8 +215,8 @@ def together(root: Path) -> None:
     async def many() -> None:
         await asyncio.gather(*(one() for _ in range(RUNS)))
 
-    task.drive(one())
-    alone = cpu_ns(lambda _: task.drive(one()), range(RUNS // 10)) / RUN_STEPS
+    drive(task, one())
+    alone = cpu_ns(lambda _: drive(task, one()), range(RUNS // 10)) / RUN_STEPS
     at_once = cpu_ns(asyncio.run, [many()]) / RUNS / RUN_STEPS
     note = f"{at_once / 1000:.0f} us : {alone / 1000:.0f} us"
     say(f"a step of {RUNS:,} runs at once : of runs one by one", at_once / alone, 1.3, note)

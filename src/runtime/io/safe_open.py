@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -54,13 +54,17 @@ class Root(Struct, frozen=True):
     private: bool = False
 
 
-@contextlib.contextmanager
-def closing(fd: int) -> Iterator[int]:
-    """Yield an open descriptor, and close it at the end."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+class closing:
+    """Gives an open descriptor, and closes it at the end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._fd)
 
 
 def open_root(source: Path, name: str, *, reads_only: bool = False, private: bool = False) -> Root:

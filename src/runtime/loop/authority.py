@@ -124,13 +124,18 @@ class Authority:
 
     def reveals(self, tool: str) -> frozenset[str]:
         """Return the kinds of secrets that a tool is given: those that all policies reveal to it."""
-        return frozenset.intersection(*(frozenset(it.gate.policy.reveals(tool).kinds) for it in self.chain))
+        kinds = frozenset(self.gate.policy.reveals(tool).kinds)
+        for one in self.chain[1:] if kinds else ():
+            kinds &= frozenset(one.gate.policy.reveals(tool).kinds)
+        return kinds
 
     def strictest(self, name: str) -> Tool:
         """Return a tool as the policy has it under which it must not happen twice, if one of them says so."""
         own = self.gate.tools[name]
+        if own.is_once or len(self.chain) == 1:
+            return own
         others = (one._gate_below.tools[name] for one in self.chain[1:])
-        return own if own.is_once else next((tool for tool in others if tool.is_once), own)
+        return next((tool for tool in others if tool.is_once), own)
 
     def on_deny(self, above: int) -> str:
         """Return what follows a denial by one of the policies: `terminate` if it or the agent's own says so."""

@@ -231,6 +231,8 @@ class RunState:
 
     def mate(self, name: str) -> RunState | None:
         """Return its team mate of a name, None where it has none that all its present policies hold for."""
+        if not self.children:
+            return None
         chain = {*self.authority.chain}
         return next((it for it in self.mates(name) if it._starter and chain <= {*it._starter.chain}), None)
 
