@@ -117,6 +117,18 @@ def test_a_script_says_what_enters(tmp_path: Path) -> None:
     assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
 
 
+def test_a_script_is_not_heard_alone_where_the_record_answers_a_tool(tmp_path: Path) -> None:
+    """What the tool wrote is not there, so that a later call reads nothing."""
+    turns = [[["mail", {"path": "box/m.txt", "text": "a"}]], [["look", {"path": "box/m.txt"}]], "done"]
+    row = {"name": "c", "question": "", "said": ["go"], "turns": turns, "expect": {"ending": "final_answer"}}
+    tool = make_project(tmp_path, [row]) / "tools/mail.py"
+    written = tool.read_text().replace('"text"}', '"path:write"}', 1)
+    tool.write_text(written.replace("return {", 'io.write(args["path"], args["text"])\n    return {'))
+    task, folder = load_task(tmp_path / "tasks/s/c.yaml"), tmp_path / "runs/s/c"
+    record(task, folder)
+    assert check(task, folder, "run") == []
+
+
 def test_a_changed_renderer_damages_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests that hold, and files that would be others today, are drift: it is told, and accepted."""
     task, folder = recorded(tmp_path, "call")

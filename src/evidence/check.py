@@ -53,24 +53,26 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
     await again.make()
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     # where the record answered an effect, what that effect read cannot be read again
-    moved = moved_inputs(inputs, again.read, is_all=not again.is_answered)
+    kinds = {*map(type, record)}  # what was stopped is not performed again
+    moved = moved_inputs(inputs, again.read, is_all=not again.is_answered and Stopped not in kinds)
     uncalled = {tool.name: tool.file for tool in source.tools if tool.file not in inputs}
     moved |= moved_offers(uncalled, record, again.made)
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
     origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
     comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
-    found, kinds = comparison.differences(is_cut_off=again.cut_off is not None), {*map(type, record)}
+    found = comparison.differences(is_cut_off=again.cut_off is not None)
+    is_heard = kinds & {Arrived, StopAsked} and Settled not in kinds  # somebody outside said something
     if again.cut_off is not None:
         kind, at, words = again.cut_off
         found.append(Difference(kind, at, words, comparison.rests_on(kind)))
-    elif not found and source.is_scripted and kinds & {Arrived, StopAsked} and Settled not in kinds:
+    elif is_heard and source.is_scripted and not found and not again.is_answered:
         # the record said what entered from outside; the script may say something else
         anew = _Again(source, record, is_anew=True)
         await anew.make()
         comparison = Comparison(origin, record, anew.made, moved, shows(source.policy))
         found = comparison.differences(is_cut_off=anew.cut_off is not None)
-    found += told  # of files that are rendered in another way
-    return with_inputs(moved, found)
+    # what was told is of files that are rendered in another way
+    return with_inputs(moved, found + told)
 
 
 def in_itself(folder: Path, name: str) -> list[Difference]:
@@ -87,7 +89,7 @@ class _Again:
     Attributes:
         made: The lines.
         read: Path and digest of the inputs.
-        is_answered: Whether the record answered anything.
+        is_answered: Whether the record answered a tool, so that what it did is not there.
         cut_off: Kind, address and words of what ended it before its end.
     """
 
@@ -95,8 +97,7 @@ class _Again:
         self._source, self._record, self._is_anew = source, record, is_anew
         self.made: list[Event] = []
         self.read: dict[str, str] = {}
-        # what was stopped is not performed again
-        self.is_answered = any(isinstance(event, Stopped) for event in record)
+        self.is_answered = False
         self.cut_off: tuple[str, str, str] | None = None
 
     async def make(self) -> None:
