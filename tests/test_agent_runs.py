@@ -21,7 +21,7 @@ from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, PolicyError, RecordError
-from tachograph.runtime.log.events import Made, ModelReplied, RunEnded
+from tachograph.runtime.log.events import Event, Made, ModelReplied, RunEnded
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tests.project import POLICY, make_project, merged, proved
@@ -138,24 +138,32 @@ def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
     assert b"stop_asked" not in (out / "state.jsonl").read_bytes()
 
 
-def test_a_cancelled_run_leaves_a_whole_record(project: Path) -> None:
+@pytest.mark.parametrize("ending", ["cancelled", "final_answer"])
+def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> None:
+    """It is cancelled while the model is asked, or while the files are put on the disk, which no loop waits for."""
     out = project / "out"
 
     async def main() -> None:
         async def model(asked: LLMInput) -> LLMOutput:
+            if ending == "final_answer":
+                return LLMOutput(final_answer="done")
             task.cancel()
             await asyncio.Event().wait()
             raise AssertionError
 
-        agent = agent_of(project, model)
-        task = asyncio.get_running_loop().create_task(tachograph.arecord(agent, "?", out=out))
+        def listen(event: Event) -> None:
+            if isinstance(event, RunEnded):
+                loop.call_soon(task.cancel)
+
+        agent, loop = agent_of(project, model), asyncio.get_running_loop()
+        task = loop.create_task(tachograph.arecord(agent, "?", out=out, listen=listen))
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await tachograph.acheck(agent, out) == []
 
     asyncio.run(main())
     assert verify(out, "out") == []
-    assert b'"ending":"cancelled"' in (out / "state.jsonl").read_bytes()
+    assert f'"ending":"{ending}"' in (out / "state.jsonl").read_text()
 
 
 def test_a_run_goes_on_from_messages(project: Path) -> None:

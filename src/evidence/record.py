@@ -179,10 +179,7 @@ async def _go_on(
         if taken:
             how = "external effects taken from the earlier record: %d; `tachograph run %s --again` makes them"
             errors.warn(how, len(taken), task)
-        file.sync()
-        if not file.is_in_place():
-            raise OSError("the folder of the run was moved away while the run went on")
-        _finish(source, partial, folder, made.journal, reads.inputs)
+        await world.store(lambda: _finish(source, partial, folder, file, made.journal, reads.inputs))
     return made
 
 
@@ -193,8 +190,16 @@ def redacted(add: Callable[[str, str], None], spec: RunSpec) -> Callable[[str, s
 
 
 def _finish(
-    source: RunSource, partial: Path, folder: Path, journal: Journal, read: Mapping[str, str]
+    source: RunSource,
+    partial: Path,
+    folder: Path,
+    file: LogFile,
+    journal: Journal,
+    read: Mapping[str, str],
 ) -> None:
+    file.sync()
+    if not file.is_in_place():
+        raise OSError("the folder of the run was moved away while the run went on")
     steps = steps_of(journal.events)
     files = derive(journal.data, journal.events, steps, {**read, **inputs_of(source, steps)}, _made())
     missed = source.missed(journal.events)

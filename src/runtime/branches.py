@@ -9,7 +9,6 @@ import msgspec
 
 from .effects import Effect
 from .log.events import Answered, Entered, Event, ModelReplied, Outcome
-from .log.journal import Journal
 from .log.values import Message
 from .redaction.redactor import Redactor
 
@@ -98,8 +97,8 @@ class World(Protocol):
     async def next(self) -> tuple[int, Outcome | Entered] | None:
         """Return what is over or arrives first and when, or None if nothing can happen."""
 
-    async def sync(self, journal: Journal) -> None:
-        """Put the log on the disk."""
+    async def store(self, do: Callable[[], None]) -> None:
+        """Do what puts something on the disk and waits for it."""
 
 
 def redacted(redactor: Redactor, event: E) -> E:

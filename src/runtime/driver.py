@@ -188,7 +188,7 @@ class Driver:
                     await self._next()
                 elif (begun := self._advance(*self._ready.popleft())) is not None and self._world is not None:
                     if begun.effect.is_once:
-                        await self._world.sync(self.journal)
+                        await self._world.store(self.journal.sync)
                     await self._world.start(begun)
             if self.journal.next is not None:
                 raise Diverged(self.journal.next, None)
@@ -264,7 +264,7 @@ class Driver:
         t, took = self.now - pending.base, self.now - pending.begun
         self._end(pending, msgspec.structs.replace(event, t=t, took=took))
         if pending.effect.is_once:
-            await self._world.sync(self.journal)
+            await self._world.store(self.journal.sync)
 
     def _base(self, at: str) -> int:
         """Return when the step of an address began."""
@@ -279,7 +279,7 @@ class Driver:
             event = msgspec.structs.replace(event, scope=NOTHING if self.is_idle else step)
         at = event.at or f"{step}.a{self._entered}"
         self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self._base(at)))
-        await self._world.sync(self.journal)
+        await self._world.store(self.journal.sync)
 
     def _happen_again(self, recorded: log.Event) -> None:
         """Let happen what the log says happened next."""
@@ -356,7 +356,7 @@ class Driver:
         deadline_s = head.deadline_s if isinstance(head, log.RunStarted) and "" not in self._stops else 0
         deadline = deadline_s * 1_000_000_000 or None
         self._world.go_live(self.now, self._came, deadline)
-        await self._world.sync(self.journal)
+        await self._world.store(self.journal.sync)
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():
             # the process may have died before, between a word and its outcome

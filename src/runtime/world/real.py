@@ -16,7 +16,6 @@ from ..clock import begin_thread, monotonic_ns
 from ..effects import AskPerson, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped
-from ..log.journal import Journal
 from .people import Approve, answered
 from .perform import Performer
 
@@ -154,14 +153,15 @@ class Real(Performer):
             raise event
         return time, event
 
-    async def sync(self, journal: Journal) -> None:
-        """Put the log on the disk, in a thread, since the loop has other things to do."""
-        await self._undisturbed(asyncio.get_running_loop().run_in_executor(None, journal.sync))
+    async def store(self, do: Callable[[], None]) -> None:
+        """Do what puts something on the disk, in a thread, since the loop has other things to do."""
+        await self._undisturbed(asyncio.get_running_loop().run_in_executor(None, do))
 
     async def close(self) -> None:
         """Cancel what is still under way, and wait for it to clean up."""
         if self._timer is not None:
             self._timer.cancel()
+        self._leaves = False  # the run has ended: what is left to do is not broken off
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
             task.cancel()

@@ -17,7 +17,6 @@ from ..clock import in_time
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Closed, Entered, Outcome, StopAsked, Stopped
-from ..log.journal import Journal
 from ..models.types import LLMOutput
 from .perform import NO_FAULT, Fault, Performer
 
@@ -136,9 +135,9 @@ class Virtual(Performer):
         del self._ends[outcome.at]
         return self._last, outcome
 
-    async def sync(self, journal: Journal) -> None:
-        """Put the log on the disk."""
-        journal.sync()
+    async def store(self, do: Callable[[], None]) -> None:
+        """Do what puts something on the disk, at once."""
+        do()
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
