@@ -71,7 +71,7 @@ async def record_async(
     """Do as `record` does, in a running event loop if the run needs one."""
     partial = folders.open_folder(folder)
     try:
-        return await _go_on(source, partial, folder, {}, listen, earlier)
+        return await _go_on(source, folder, {}, listen, earlier)
     except errors.OutputError:
         raise  # what lies in the folder may be of another process
     except BaseException as error:
@@ -110,7 +110,7 @@ async def resume_async(
         raise errors.RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
     is_answered = EARLIER in (folders.noted_sources(partial) or {})
     earlier = earlier_lines(source, folder) if is_answered else None
-    return await _go_on(source, partial, folder, settled, listen, earlier)
+    return await _go_on(source, folder, settled, listen, earlier)
 
 
 def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
@@ -127,13 +127,12 @@ def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
 
 async def _go_on(
     source: RunSource,
-    partial: Path,
     folder: Path,
     settled: Mapping[str, Word],
     listen: Listen | None,
     earlier: Sequence[Event] | None = None,
 ) -> RunMade:
-    spec, head = source.run_spec(), source.head()
+    spec, head, partial = source.run_spec(), source.head(), folders.partial_of(folder)
     try:
         file = LogFile(partial)
     except Damaged as error:
@@ -179,7 +178,7 @@ async def _go_on(
         if taken:
             how = "external effects taken from the earlier record: %d; `tachograph run %s --again` makes them"
             errors.warn(how, len(taken), task)
-        await world.store(lambda: _finish(source, partial, folder, file, made.journal, reads.inputs))
+        await world.store(lambda: _finish(source, folder, file, made.journal, reads.inputs))
     return made
 
 
@@ -190,13 +189,9 @@ def redacted(add: Callable[[str, str], None], spec: RunSpec) -> Callable[[str, s
 
 
 def _finish(
-    source: RunSource,
-    partial: Path,
-    folder: Path,
-    file: LogFile,
-    journal: Journal,
-    read: Mapping[str, str],
+    source: RunSource, folder: Path, file: LogFile, journal: Journal, read: Mapping[str, str]
 ) -> None:
+    partial = folders.partial_of(folder)
     file.sync()
     if not file.is_in_place():
         raise OSError("the folder of the run was moved away while the run went on")
