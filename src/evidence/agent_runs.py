@@ -35,7 +35,7 @@ from .replay import replay as replay_source
 
 
 class AgentRun:
-    """A run of an agent: what RunSource asks for.
+    """A run of an agent: a RunSource, as a task is one.
 
     Args:
         agent: The agent.
@@ -48,6 +48,16 @@ class AgentRun:
 
     Attributes:
         real_world: Its world, once that is there.
+        is_scripted: As of Task: a check asks neither model nor people again.
+        is_offline: As of Task: the network answers for hosts.
+        files: As of Task: it was read from none.
+        rejected: As of Task: nothing is expected of it, so none is kept there.
+        policy: Its policy.
+        policies: The policy, and those of all agents that may be started.
+        tools: The tools, and those of all agents that may be started.
+        modules: By tool, path and digest of each module of the project that it imports.
+        code: The same of functions in code, under "" of those that are no tools; a resume may find others.
+        key: As of the arguments; kept beside the log until the run has ended.
     """
 
     real_world: Real

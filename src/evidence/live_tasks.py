@@ -25,7 +25,7 @@ from .tasks import Task
 
 
 class LiveRun(Task):
-    """A run of a task by a live model: what RunSource asks for.
+    """A run of a task by a live model.
 
     Args:
         task: The task.

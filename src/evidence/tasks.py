@@ -47,10 +47,10 @@ class Task(AgentFile):
     """A task, read from its file.
 
     Attributes:
-        is_scripted: Whether a script answers for the model.
-        is_offline: As of RunSource: folders answer for all hosts.
-        code: As of RunSource: it has no functions in code.
-        key: As of RunSource: that of its placeholders follows from the name of the run.
+        is_scripted: Whether model and people follow a script, so that a check asks them again.
+        is_offline: Whether folders answer for all hosts.
+        code: By tool, path and digest of the modules of functions in code: it has none.
+        key: What placeholders of secrets are made with in a live run; that of a scripted one follows from its name.
         began: When the run begins, in nanoseconds since 1970.
     """
 
