@@ -110,16 +110,12 @@ def talk(
     elif chat.was_said:
         url = f" --base-url {base_url}" if base_url else ""
         say(f"{task.folder}: left open; `tachograph chat {task.folder}{url}` goes on")
-    else:
-        _leave_nothing(folder)
+    else:  # nothing is left of it
+        shutil.rmtree(partial_of(folder), ignore_errors=True)
+        for empty in (folder.parent, folder.parent.parent):
+            with suppress(OSError):  # others lie there
+                empty.rmdir()
     return code
-
-
-def _leave_nothing(folder: Path) -> None:
-    shutil.rmtree(partial_of(folder), ignore_errors=True)
-    for empty in (folder.parent, folder.parent.parent):
-        with suppress(OSError):  # others lie there
-            empty.rmdir()
 
 
 class Chat:
@@ -161,9 +157,8 @@ class Chat:
         return self._last(log.Arrived) is not None
 
     def _last(self, kind: Any) -> log.Event | None:
-        return next(
-            (it for it in reversed(self.lines.events) if isinstance(it, kind) and "/" not in it.at), None
-        )
+        own = (it for it in reversed(self.lines.events) if isinstance(it, kind) and "/" not in it.at)
+        return next(own, None)
 
     async def talk(self, conversation: Conversation[RunMade]) -> tuple[int, RunMade | None]:
         """Talk until somebody leaves or the run ends. Returns the exit code, and what the run came to if it ended."""
@@ -172,9 +167,8 @@ class Chat:
             click.echo(harmless(f"{self._name}: {key_of(head.model)} under {head.policy.file}"))
             click.echo(harmless("/help says what can be typed, /quit ends", dim=True))
             if isinstance(turn, log.TurnEnded):
-                click.echo(
-                    harmless(f"{count(len(self.lines.ends()), 'turn')} so far; the last answer:", dim=True)
-                )
+                turns = count(len(self.lines.ends()), "turn")
+                click.echo(harmless(f"{turns} so far; the last answer:", dim=True))
                 click.echo(harmless(turn.answer or turn.ending))
             with patch_stdout(raw=True):
                 typing, ended = asyncio.create_task(self._type()), asyncio.create_task(self._talk.ended())
@@ -261,9 +255,8 @@ class Chat:
             elif said:
                 said, works = said.removeprefix("/") if said.startswith("//") else said, self._works
                 self._works = True
-                self._jobs.append(
-                    asyncio.create_task(self._talk.interrupt(said) if works else self._talk.ask(said))
-                )
+                turn = self._talk.interrupt(said) if works else self._talk.ask(said)
+                self._jobs.append(asyncio.create_task(turn))
 
     def _answered(self, text: str) -> None:
         """Take a line as the answer of a person who is asked."""
@@ -284,18 +277,14 @@ class Chat:
             case "/help":
                 return [f"{name:9} {what}" for name, what in _COMMANDS.items()]
             case "/history":
-                said = [
-                    it for it in events if isinstance(it, log.Arrived | log.TurnEnded) and "/" not in it.at
-                ]
-                told = (
-                    f"> {it.text}" if isinstance(it, log.Arrived) else it.answer or it.ending for it in said
-                )
-                return [*told] or ["nothing was said yet"]
+                told = []
+                for it in (it for it in events if "/" not in it.at):
+                    told += [f"> {it.text}"] if isinstance(it, log.Arrived) else []
+                    told += [it.answer or it.ending] if isinstance(it, log.TurnEnded) else []
+                return told or ["nothing was said yet"]
             case "/tools":
-                tools = (
-                    f"{it.name}  {it.effect}  {it.description.partition(chr(10))[0]}" for it in head.tools
-                )
-                return [*tools] or ["the agent has no tools"]
+                about = ((it.name, it.effect, it.description.partition("\n")[0]) for it in head.tools)
+                return [*map("  ".join, about)] or ["the agent has no tools"]
             case "/model":
                 models = " then ".join(map(key_of, [head.model, *(it.name for it in head.fallbacks)]))
                 return [f"{models}  {canonical(head.options).decode()}", f"used so far: {used_in(events)}"]

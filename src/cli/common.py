@@ -63,8 +63,7 @@ def as_yaml(data: Any) -> str:
             return True
 
         def represent_str(self, data: str) -> yaml.ScalarNode:
-            style = '"' if is_ambiguous(data) else None
-            return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+            return self.represent_scalar("tag:yaml.org,2002:str", data, '"' if is_ambiguous(data) else None)
 
         def represent_float(self, data: float) -> yaml.ScalarNode:
             return self.represent_scalar("tag:yaml.org,2002:float", f"{Decimal(repr(data)):f}")
@@ -72,8 +71,7 @@ def as_yaml(data: Any) -> str:
     Dumper.add_representer(float, Dumper.represent_float)
     Dumper.add_representer(str, Dumper.represent_str)
     # a text of several lines would be none that our own reader takes
-    dumped: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=1_000_000)
-    return dumped
+    return str(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=1_000_000))
 
 
 def project_at(start: Path, runs: tuple[str, ...] = ()) -> Project:

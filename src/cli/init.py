@@ -29,8 +29,7 @@ def init(folder: Path) -> None:
     from ..scaffold.new_project import new_project
 
     names = new_project(folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts)
-    for path in files:
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts):
         say(f"{path}")
     for name in names:
         say(f"{folder / 'runs' / name}: recorded")

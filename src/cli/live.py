@@ -100,9 +100,8 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
     """
     if not question:
         raise InputError("is asked nothing", file=profile, remedy="give a question, or use `tachograph chat`")
-    named = read_profile(project.root, profile).value.model
-    llm = llm or named
-    return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm)
+    named = read_profile(project.root, profile).value.model  # refuses a profile that there is not
+    return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm or named)
 
 
 def task_for_chat(project: Project, given: str, llm: str | None) -> Task:

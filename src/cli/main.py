@@ -8,11 +8,11 @@ the output any more.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MODULES = {"seal": ("seal", "verify"), "views": ("ls", "page", "profiles", "push", "show", "site")} | {
     name: (name,) for name in ("init", "mcp", "policy", "review")
 }
+_runs = click.argument("runs", nargs=-1, metavar="[RUN]...")
 
 
 class _Commands(click.Group):
@@ -77,10 +78,6 @@ def main(arguments: list[str] | None = None) -> None:
 @version_option
 def commands() -> None:
     """Run agents under a policy, and prove the records that their runs leave."""
-
-
-def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("runs", nargs=-1, metavar="[RUN]...")(function)
 
 
 @commands.command()

@@ -66,8 +66,7 @@ def inspect(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...],
         say(f"{name}__{tool}: {definition.get('description', '')}")
         declared = definition["inputSchema"].get("properties")
         for argument, schema in declared.items() if isinstance(declared, dict) else ():
-            kind = schema.get("type", "any") if isinstance(schema, dict) else "any"
-            say(f"  {argument}: {kind}")
+            say(f"  {argument}: {schema.get('type', 'any') if isinstance(schema, dict) else 'any'}")
     differences = changes(accepted, offered)
     for line in differences:
         say(f"{lock}: {line}")

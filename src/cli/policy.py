@@ -16,9 +16,8 @@ def policy() -> None:
     """Read, test and compare policies."""
 
 
-policy.add_command(policy_diff)
-policy.add_command(policy_suggest)
-policy.add_command(policy_coverage)
+for _command in (policy_diff, policy_suggest, policy_coverage):
+    policy.add_command(_command)
 
 
 @policy.command("test")

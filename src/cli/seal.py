@@ -45,5 +45,4 @@ def seal(context: click.Context, key: Path) -> None:
 
     if code := context.invoke(verify):
         context.exit(code)
-    number = seal_project(project_at(Path()).root, key)
-    say(f"SHA256SUMS: {count(number, 'file')} sealed")
+    say(f"SHA256SUMS: {count(seal_project(project_at(Path()).root, key), 'file')} sealed")
