@@ -1,12 +1,11 @@
 """What a task file may hold, as types: one scenario, in `tasks/KIND/NAME.yaml`; and what a profile may."""
 
 import builtins
-import calendar
-import re
+from datetime import datetime  # noqa: TID251 - the type; no clock is read
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
 from ..fail import errors
 from ..fail.catalog import Ending, FailureMode, Rule
@@ -312,9 +311,8 @@ def exception_of(name: str) -> Exception | None:
 
 def nanoseconds_of(start: str) -> int | None:
     """Return a time in nanoseconds since 1970, None where there is no such time."""
-    year, month, day, hour, minute, second = (int(part) for part in re.findall("[0-9]+", start))
-    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year, month)[1]:
+    try:
+        seconds = int(convert(start, datetime).timestamp())
+    except ValidationError:
         return None
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    return calendar.timegm((year, month, day, hour, minute, second)) * 1_000_000_000
+    return seconds * 1_000_000_000 if seconds >= 0 else None
