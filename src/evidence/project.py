@@ -33,9 +33,8 @@ class Project:
         folders = (start.resolve(), *start.resolve().parents)
         found = next((folder for folder in folders if (folder / "policy").is_dir()), None)
         if found is None:
-            raise InputError(
-                "no folder at or above it holds policy/", file=str(start), remedy="change into a project"
-            )
+            what = "no folder at or above it holds policy/"
+            raise InputError(what, file=str(start), remedy="change into a project")
         self.root = found
         self._loaded: dict[Any, Any] = {}  # policies and tools, which many tasks have in common
 
@@ -74,10 +73,8 @@ class Project:
 
     def task_names(self) -> list[str]:
         """Return the names of all tasks, sorted. Raises OSError for a folder that cannot be read."""
-        found = _in_kinds(self.root / "tasks")
-        return [
-            f"{kind}/{entry.stem}" for kind, entry in found if entry.suffix == ".yaml" and entry.is_file()
-        ]
+        found = [it for it in _in_kinds(self.root / "tasks") if it[1].suffix == ".yaml" and it[1].is_file()]
+        return [f"{kind}/{entry.stem}" for kind, entry in found]
 
     def folder(self, name: str) -> Path:
         """Return the folder of a run."""
@@ -118,22 +115,16 @@ class Project:
         tasks, recorded = self.task_names(), self.run_names()
         runs = [name for name in recorded if not self.is_from_code(name)]
         is_open = [name for name in self.open_names() if name not in runs]
+        found = [str(not_ended(f"runs/{name}", partial_of(self.folder(name)))) for name in is_open]
         remedy = "record the runs anew and commit the list"
-        return (
-            [str(not_ended(f"runs/{name}", partial_of(self.folder(name)))) for name in is_open]
-            + [f"tasks/{name}.yaml: has no run; record it" for name in tasks if name not in runs + is_open]
-            + [
-                f"runs/{name}: has no task; restore it, or remove the run"
-                for name in runs
-                if name not in tasks
-            ]
-            + [f"runs/{LIST}: lacks {name}; {remedy}" for name in runs if name not in listed]
-            + [
-                f"runs/{LIST}: names {name}, which is not there; restore it, or {remedy}"
-                for name in listed
-                if name not in recorded
-            ]
-        )
+        for names, others, what in (
+            (tasks, runs + is_open, "tasks/{}.yaml: has no run; record it"),
+            (runs, tasks, "runs/{}: has no task; restore it, or remove the run"),
+            (runs, listed, f"runs/{LIST}: lacks {{}}; {remedy}"),
+            (listed, recorded, f"runs/{LIST}: names {{}}, which is not there; restore it, or {remedy}"),
+        ):
+            found += [what.format(name) for name in names if name not in others]
+        return found
 
     def _listed(self) -> list[str]:
         try:
