@@ -87,8 +87,7 @@ class AgentFile:
             raise self.error(f"/{key}", f"names no {key}", f"add {key}: {{file: policy/NAME.yaml}}")
         if file not in self.shared:
             self.shared[file] = Policy.load(self.inside(f"/{key}/file", file), name=file)
-        policy: Policy = self.shared[file]
-        return policy
+        return self.shared[file]  # type: ignore[no-any-return]
 
     @cached_property
     def output(self) -> AnswerType | None:
@@ -206,6 +205,5 @@ class Profile(AgentFile):
 
     def start(self, place: str, arguments: dict[str, Any]) -> RunSpec:
         """Return what the agent is made with that a call starts, given its place in the run and the arguments."""
-        return self.made_with(
-            self._gates, self._team.models_at(place, self.spec.model), arguments.get("task", "")
-        )
+        models = self._team.models_at(place, self.spec.model)
+        return self.made_with(self._gates, models, arguments.get("task", ""))

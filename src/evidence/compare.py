@@ -155,8 +155,7 @@ class Comparison:
         """Return which of the moved inputs concern a difference; all of them where nothing tells."""
         event = old or new
         match = _CALL.match(event.at) if event else None
-        call = match[0] if match else ""
-        calls = [held.get(call) for held in self._calls]
+        calls = [held.get(match[0] if match else "") for held in self._calls]
         tools = {file for files in self._origin.tools.values() for file in files}
         named = {it.name for it in calls if it} | _changed_offers(old, new)
         of_named = {file for name in named for file in self._origin.tools.get(name, ())}
@@ -166,9 +165,8 @@ class Comparison:
         if calls[0] != calls[1]:
             pass  # another call: what is said of it and what it does may rest on anything before
         elif kind == "VERDICT":
-            is_of_task = isinstance(event, log.Answered) or Rule.HOOK in (
-                getattr(it, "rule", "") for it in (old, new)
-            )
+            rules = [getattr(it, "rule", "") for it in (old, new)]
+            is_of_task = isinstance(event, log.Answered) or Rule.HOOK in rules
             near = {*self._origin.task} if is_of_task else policy | own
         elif kind == "OTHER" and isinstance(event, log.RunStarted):
             near -= tools - of_named
@@ -178,8 +176,7 @@ class Comparison:
             near -= (tools - own) | policy
         near = near & {*self._moved} or {*self._moved}
         # that other inputs are read, or not any more, mostly follows, and of tools always does
-        changed = {path for path in near if self._moved[path] == CHANGED}
-        return tuple(sorted(changed or near - tools))
+        return tuple(sorted({path for path in near if self._moved[path] == CHANGED} or near - tools))
 
 
 def moved_inputs(recorded: Mapping[str, str], read: Mapping[str, str], *, is_all: bool) -> dict[str, str]:

@@ -53,9 +53,8 @@ def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Wor
         return spec.gates.own.ask(Question(fact, tool.name))
 
     reveals = spec.gates.own.policy.reveals(tool.name).kinds
-    arguments, withheld = given(
-        Invoke(call.call, tool, decide, call.at, 0, spec.redactor, reveals, is_once=False)
-    )
+    effect = Invoke(call.call, tool, decide, call.at, 0, spec.redactor, reveals, is_once=False)
+    arguments, withheld = given(effect)
     if withheld:
         return None
     io, answer = workspace.io(tool, decide, call.at), None

@@ -100,24 +100,20 @@ def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list
     for differences in found.values():
         # that other inputs are read now, or not any more, mostly follows
         near = {*min(differences, key=_gravity).rests_on}
-        moved |= {
-            it.at: it.words
-            for it in differences
-            if it.kind == "INPUT" and (it.words == CHANGED or it.at in near)
-        }
+        inputs = [it for it in differences if it.kind == "INPUT"]
+        moved |= {it.at: it.words for it in inputs if it.words == CHANGED or it.at in near}
     bullet, paths = bullet_of(mark), sorted(moved)
-    lines = [
-        f"{bullet}{mark(path)}: {mark(moved[path] + _hint(root, path, base))}" for path in paths[:_FILES]
-    ]
+    told = ((path, moved[path] + _hint(root, path, base)) for path in paths[:_FILES])
+    lines = [f"{bullet}{mark(path)}: {mark(words)}" for path, words in told]
     if len(moved) > _FILES:
         lines.append(f"{bullet}and {some(paths[_FILES:], 'more input', mark)}")
     every = causes(found)
     others = [name for cause in every[_CAUSES:] for _, names in cause.stories for name in names]
     left = _LINES - len(lines) - bool(others) - 3 * len(every[:_CAUSES])  # a heading and a story each
     for cause in every[:_CAUSES]:
-        told = cause.lines(mark, 1 + max(0, left // 2))
-        left += 2 - len(told)
-        lines += [f"{bullet}{cause.heading(mark)}:", *(f"  {line}" for line in told)]
+        stories = cause.lines(mark, 1 + max(0, left // 2))
+        left += 2 - len(stories)
+        lines += [f"{bullet}{cause.heading(mark)}:", *(f"  {line}" for line in stories)]
     if others:
         lines.append(f"{bullet}and for other reasons {some(others, 'run', mark)}")
     return lines

@@ -54,9 +54,8 @@ def read_manifest(content: bytes, name: str) -> tuple[dict[str, str], dict[str, 
         data = json.loads(content)
         inputs = {item["path"]: item["sha256"] for item in data["inputs"]}
         made = data["made"]
-        is_plain = all(type(text) is str for pair in inputs.items() for text in pair) and isinstance(
-            made, dict
-        )
+        are_texts = all(type(text) is str for pair in inputs.items() for text in pair)
+        is_plain = are_texts and isinstance(made, dict)
     except (ValueError, KeyError, TypeError, RecursionError):
         is_plain, inputs, made = False, {}, {}
     if not is_plain:

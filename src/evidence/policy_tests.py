@@ -130,10 +130,8 @@ def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
         verdict = gate.ask(question)
         failed = []
         for what, wanted, found in compared(test, verdict):
-            error = document.error(
-                f"/tests/{number}", f"{test.name}: {what} is {found!r}, expected {wanted!r}", ""
-            )
-            failed.append(f"{error} ({verdict.reason})")
+            words = f"{test.name}: {what} is {found!r}, expected {wanted!r}"
+            failed.append(f"{document.error(f'/tests/{number}', words)} ({verdict.reason})")
         results.append((test.name, failed))
     return results
 
