@@ -46,11 +46,16 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
                 raise RecordError("is no plain file", file=f"{name}/{entry.name}", remedy="remove it")
             files[entry.name] = read_plain(entry.path, MOST_BYTES)
     except OSError as error:
-        what, below = f"cannot be read ({system_reason(error)})", Path(error.filename or folder).name
+        below = Path(error.filename or folder).name
         if below in NAMES:
-            raise RecordError(what, file=f"{name}/{below}", remedy="make it readable") from None
-        raise RecordError(what, file=name, remedy="name a recorded run") from None
+            raise unreadable(error, f"{name}/{below}", "make it readable") from None
+        raise unreadable(error, name) from None
     return files
+
+
+def unreadable(error: OSError, name: str, remedy: str = "name a recorded run") -> RecordError:
+    """Return what to say of a record, or a file of it, that the system does not let be read."""
+    return RecordError(f"cannot be read ({system_reason(error)})", file=name, remedy=remedy)
 
 
 def recorded_log(folder: Path, name: str) -> list[Line]:
@@ -67,8 +72,7 @@ def events_in(folder: Path, name: str) -> list[Event]:
     try:
         data = read_plain(folder / STATE, MOST_BYTES)
     except OSError as error:
-        reason = system_reason(error)
-        raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a recorded run") from None
+        raise unreadable(error, name) from None
     return [line.event for line in log_of(data, name, is_open=True)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..fail.errors import RecordError, system_reason
+from ..fail.errors import RecordError
 from ..runtime import clock
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
@@ -17,7 +17,7 @@ from ..runtime.log.lines import Damaged, Line, read_log
 from ..runtime.log.steps import finding, model_words, steps_of
 from ..runtime.models.types import call_text
 from ..runtime.policy.prices import in_words, key_of
-from .record_files import MOST_BYTES, STATE, log_of
+from .record_files import MOST_BYTES, STATE, log_of, unreadable
 
 MOST: Final = 160  # characters of a sentence
 _LONGEST: Final = 4_000  # where versions of a log are compared: what is cut off would not differ
@@ -34,8 +34,7 @@ def follow(folder: Path, name: str) -> Iterator[log.Event]:
     try:
         fd = os.open(folder / STATE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        reason = system_reason(error)
-        raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a run") from None
+        raise unreadable(error, name, "name a run") from None
     with os.fdopen(fd, "rb", buffering=0):
         told = size = 0
         while True:
@@ -136,8 +135,7 @@ def words(event: log.Event) -> str:
         case log.ToolStarted():
             return "the tool is about to start"
         case log.ToolReturned(result=None):
-            lost = f"of {event.size} bytes was not kept" if event.size else "was lost"
-            return f"the result {lost}"
+            return f"the result {f'of {event.size} bytes was not kept' if event.size else 'was lost'}"
         case log.ToolReturned():
             return f"the tool returned {canonical(event.result).decode()}"
         case log.HookAnswered():
