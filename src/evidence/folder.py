@@ -80,8 +80,9 @@ def _refuse_other(folder: Path) -> None:
     is_free = not folder.exists() and not folder.is_symlink()
     is_record = folder.is_dir() and not folder.is_symlink()
     if not is_free and not (is_record and {path.name for path in folder.iterdir()} <= {*NAMES}):
-        what = "something else than a record lies here; remove it, or name another folder"
-        raise OutputError(f"{folder}: {what}")
+        raise OutputError(
+            f"{folder}: something else than a record lies here; remove it, or name another folder"
+        )
 
 
 def keep_key(partial: Path, key: bytes) -> None:
@@ -148,11 +149,10 @@ def discard(partial: Path, folder: Path) -> None:
 def put_in_place(partial: Path, folder: Path) -> None:
     """Put an ended run in the place of the one before, and remove that. Raises OutputError."""
     _refuse_other(folder)
-    for path in (partial / INPUTS, partial / KEY, partial / SOURCES, partial / MOUNTS):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    for name in (INPUTS, KEY, SOURCES):
+        (partial / name).unlink(missing_ok=True)
+    if (partial / MOUNTS).is_dir():
+        shutil.rmtree(partial / MOUNTS)
     exchange(partial, folder)  # before this it is an open run, which a resume puts in place
 
 

@@ -24,7 +24,7 @@ from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run, taken_in
 from . import folder as folders
 from .manifest import MANIFEST, InputLog, read_manifest
-from .record_files import derive, read_files, recorded_lines
+from .record_files import STATE, derive, read_files, recorded_lines
 from .run_source import RunSource, drive
 
 # stands among what an open run is made from if an earlier record answers for its external effects
@@ -76,11 +76,10 @@ async def record_async(
         raise  # what lies in the folder may be of another process
     except BaseException as error:
         # bad input leaves nothing behind, unless something was done that must not be done again unnoticed
-        log = partial / "state.jsonl"
+        log = partial / STATE
         began = log.read_bytes() if log.exists() else b""
         is_undone = isinstance(error, errors.InputError) and b'"tool_started"' not in began
-        is_answered = isinstance(error, errors.NotRecorded)  # the earlier record had answered for tools
-        if not began or is_undone or is_answered:
+        if not began or is_undone or isinstance(error, errors.NotRecorded):  # an earlier record answered
             shutil.rmtree(partial, ignore_errors=True)
         elif not isinstance(error, errors.TachographError):
             error.add_note(str(folders.not_ended(_called(source, folder), folders.partial_of(folder))))
@@ -105,11 +104,10 @@ async def resume_async(
 ) -> RunMade:
     """Do as `resume` does, in a running event loop if the run needs one."""
     partial = folders.partial_of(folder)
-    if not (partial / "state.jsonl").is_file() or folders.is_unused(partial):
+    if not (partial / STATE).is_file() or folders.is_unused(partial):
         remedy = "name the folder of an open run, or record the run"
         raise errors.RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
-    is_answered = EARLIER in (folders.noted_sources(partial) or {})
-    earlier = earlier_lines(source, folder) if is_answered else None
+    earlier = earlier_lines(source, folder) if EARLIER in (folders.noted_sources(partial) or {}) else None
     return await _go_on(source, folder, settled, listen, earlier)
 
 
@@ -136,8 +134,8 @@ async def _go_on(
     try:
         file = LogFile(partial)
     except Damaged as error:
-        place = f"{partial.name}/state.jsonl"
         remedy = "restore it, or remove the folder and begin anew"
+        place = f"{partial.name}/{STATE}"
         raise errors.RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     with closing(file), closing(InputLog(partial)) as reads:
         sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
@@ -196,7 +194,8 @@ def _finish(
     if not file.is_in_place():
         raise OSError("the folder of the run was moved away while the run went on")
     steps = steps_of(journal.events)
-    files = derive(journal.data, journal.events, steps, {**read, **inputs_of(source, steps)}, _made())
+    made = {"platform": platform.system(), "python": platform.python_version(), "time": wall_time()}
+    files = derive(journal.data, journal.events, steps, {**read, **inputs_of(source, steps)}, made)
     missed = source.missed(journal.events)
     if not missed and _is_same(files, folder):
         folders.discard(partial, folder)  # recording again leaves every byte as it is, `made` included
@@ -224,10 +223,6 @@ def _is_same(files: Mapping[str, bytes], folder: Path) -> bool:
 def _without_made(files: Mapping[str, bytes]) -> dict[str, Any]:
     plain = msgspec.json.decode(files[MANIFEST])
     return {**files, MANIFEST: {key: value for key, value in plain.items() if key != "made"}}
-
-
-def _made() -> dict[str, str]:
-    return {"platform": platform.system(), "python": platform.python_version(), "time": wall_time()}
 
 
 def _sources_of(source: RunSource) -> dict[str, str]:

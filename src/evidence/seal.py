@@ -48,8 +48,7 @@ def seal(root: Path, key: Path) -> int:
         if re.search(r"(?:\.partial|\.old|/__pycache__)/", name):  # git keeps none of them
             remedy = "resume the run, or remove the folder"
             raise InputError("is of an open run, or left over", file=name, remedy=remedy)
-    lines = [f"{digests[name]}  {name}\n" for name in sorted(digests, key=os.fsencode)]
-    sums = os.fsencode("".join(lines))
+    sums = b"".join(os.fsencode(f"{digests[name]}  {name}\n") for name in sorted(digests, key=os.fsencode))
     try:
         signature = _ssh_keygen("sign", "-q", _NAMESPACE, "-f", os.path.abspath(key), data=sums)
     except OSError as problem:

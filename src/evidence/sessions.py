@@ -252,8 +252,8 @@ class Session(Conversation[RunResult]):
         """
         origin = where_it_lies(self._path)
         events = lines_in(origin)
-        is_end = [isinstance(event, log.TurnEnded) and not place_of(event.at) for event in events]
-        ends = [number for number, it in enumerate(is_end, 1) if it]
+        numbered = enumerate(events, 1)
+        ends = [n for n, it in numbered if isinstance(it, log.TurnEnded) and not place_of(it.at)]
         if not 1 <= turn <= len(ends):
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
         head = events[0]

@@ -74,11 +74,8 @@ class Task(AgentFile):
                 raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
         for n, fault in enumerate(self.spec.faults):
             if fault.raises is not None and exception_of(fault.raises) is None:
-                raise self.error(
-                    f"/faults/{n}/raises",
-                    f"{fault.raises!a} is no exception that can be raised without arguments",
-                    "name a builtin one, such as ConnectionError",
-                )
+                what = f"{fault.raises!a} is no exception that can be raised without arguments"
+                raise self.error(f"/faults/{n}/raises", what, "name a builtin one, such as ConnectionError")
             if fault.target == "io" and fault.raises is None:
                 raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
         if bool(self.spec.question) == bool(self.spec.turns) and (self.spec.turns or not self.spec.llm.live):
@@ -97,9 +94,8 @@ class Task(AgentFile):
         names = AgentPart.__struct_fields__
         for name in names:
             if name != "variables" and getattr(self.spec, name) != getattr(AgentPart(), name):
-                raise self.error(
-                    join([name]), "stands beside a profile", "say it there, or leave out profile"
-                )
+                remedy = "say it there, or leave out profile"
+                raise self.error(join([name]), "stands beside a profile", remedy)
         self._profile = Profile(self.spec.profile, self, (self, "/profile"))
         its = {name: getattr(self._profile.spec, name) for name in names}
         its["variables"] = its["variables"] | self.spec.variables
@@ -147,8 +143,7 @@ class Task(AgentFile):
     @cached_property
     def _named(self) -> list[str]:
         """The names of all tools, its own first."""
-        files = (self, *self.profiles.values())
-        return [*dict.fromkeys(name for file in files for name in _tools_in(file))]
+        return [*dict.fromkeys(it for file in (self, *self.profiles.values()) for it in _tools_in(file))]
 
     @cached_property
     def loaded(self) -> LoadedTools:
@@ -247,9 +242,8 @@ class Task(AgentFile):
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        spec = self.made_with(self._gates, self.models_at(""), self.spec.question)
         return structs.replace(
-            spec,
+            self.made_with(self._gates, self.models_at(""), self.spec.question),
             run_id=self.run_id,
             seed=self.spec.seed,
             redactor=self.policy.redactor({}, scripted_key(self.run_id)),
@@ -298,20 +292,17 @@ class Task(AgentFile):
     def set_up(self, workspace: Workspace) -> None:
         """Put what the task says into the private mounts of an open workspace."""
         for n, item in enumerate(self.spec.setup):
+            place = f"/setup/{n}/path"
             try:
                 mount = parse_path(item.path).mount
                 if mount in self.spec.mounts or mount not in workspace.roots:
-                    raise self.error(
-                        f"/setup/{n}/path", f"{mount!r} is no private mount", "name one without a folder"
-                    )
+                    raise self.error(place, f"{mount!r} is no private mount", "name one without a folder")
                 if item.text is not None:
                     workspace.place(item.path, item.text)
                 else:
                     workspace.place_link(item.path, item.link or "")
             except (Malformed, OSError) as error:
-                raise self.error(
-                    f"/setup/{n}/path", f"cannot be set up ({error})", "write mount/file"
-                ) from None
+                raise self.error(place, f"cannot be set up ({error})", "write mount/file") from None
 
     def world(self, workspace: Workspace) -> Virtual | Real:
         """Return the scripted world of its run."""
@@ -341,8 +332,7 @@ class Task(AgentFile):
         """Return what happens in place of an effect, by its address."""
         for fault in self.spec.faults:
             step = f"{_place(fault.agent)}{fault.step}"
-            attempts = f"{step}.m" if fault.target == "model" else f"{step}.c{fault.call}.i"
-            number = at.removeprefix(attempts)
+            number = at.removeprefix(f"{step}.m" if fault.target == "model" else f"{step}.c{fault.call}.i")
             if number != at and number.isdecimal() and fault.attempt in (None, int(number)):
                 error = None if fault.raises is None else exception_of(fault.raises)
                 delay = fault.delays_ms * 1_000_000
@@ -387,9 +377,8 @@ def load_task(path: str | Path, root: Path | None = None) -> Task:
     label = source.relative_to(root).as_posix()
     if source.parent.parent.name != "tasks":  # a check would not find its run
         raise TaskError("is at no place of a task", file=label, remedy="move it to tasks/KIND/NAME.yaml")
-    document = read_document(source, label, TaskFile, TaskError)
-    task = Task(root, document)
-    place = "-".join((source.parent.name, source.stem))
+    task = Task(root, read_document(source, label, TaskFile, TaskError))
+    place = f"{source.parent.name}-{source.stem}"
     if task.spec.id != place:
         raise task.error("/id", f"the id is not the place of the file, {place}", f"write {place}")
     return task
