@@ -250,9 +250,7 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     """Make runs again from their logs alone, and compare every line."""
     from ..evidence.replay import replay as replay_run
-    from ..evidence.show import words
     from ..review.replays import what_if
-    from ..runtime.formats.escape import truncate
     from ..runtime.log.journal import Diverged
     from ..runtime.policy.policy import Policy
 
@@ -264,9 +262,8 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
             flip = what_if(project.source_of(name), project.folder(name), f"runs/{name}", other)
             flips += flip is not None
             say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
-            for prefix, event in (("was", flip.recorded), ("is", flip.made)) if flip else ():
-                what = f"{event.at}: {words(event)}" if event else "nothing: the run goes on"
-                say(f"  {prefix} {truncate(what, 200)}")
+            for prefix, what in flip.told(200) if flip else ():
+                say(f"  {prefix} {what}")
             continue
         try:
             made = replay_run(project.source_of(name), project.folder(name), f"runs/{name}")

@@ -11,6 +11,8 @@ from msgspec import Struct, structs
 from ..evidence.project import Project
 from ..evidence.record_files import recorded_log
 from ..evidence.run_source import RunSource
+from ..evidence.show import words
+from ..runtime.formats.escape import truncate
 from ..runtime.log import events as log
 from ..runtime.log.journal import Diverged
 from ..runtime.loop.state import RunSpec
@@ -99,6 +101,12 @@ class Flip(Struct, frozen=True):
     run: str
     recorded: log.Event | None
     made: log.Event | None
+
+    def told(self, most: int) -> list[tuple[str, str]]:
+        """Return what was decided and what would be, as `was` and `is` with words of so many characters."""
+        events = ("was", self.recorded), ("is", self.made)
+        told = ((name, f"{it.at}: {words(it)}" if it else "nothing: the run goes on") for name, it in events)
+        return [(name, truncate(what, most)) for name, what in told]
 
 
 def what_if(

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
-from ..evidence.show import words
 from ..runtime.formats.escape import code_span, truncate
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log.values import Call, Reach, Touch
@@ -53,11 +52,8 @@ def question_words(question: Question) -> str:
 def summary(changes: Sequence[Change], flips: Sequence[Flip], runs: int | None) -> str:
     """Return how many changes of each kind there are, and how many of some recorded runs go another way."""
     counted = Counter[str](change.kind for change in changes)
-    parts = [
-        f"{counted[kind]} {noun}{'s' * (counted[kind] != 1)}"
-        for kind, noun in _KINDS.items()
-        if counted[kind]
-    ]
+    found = [(counted[kind], noun) for kind, noun in _KINDS.items() if counted[kind]]
+    parts = [f"{number} {noun}{'s' * (number != 1)}" for number, noun in found]
     if runs is not None:
         parts.append(f"{len(flips)} of {runs} recorded runs go another way")
     return ", ".join(parts) or "the policies allow the same"
@@ -83,16 +79,13 @@ def told(changes: Sequence[Change], flips: Sequence[Flip], *, is_all: bool, mark
         if change.example is not None:
             was, now = change.example.was, change.example.now
             decisions = f"{was.decision} by {was.rule}, now {now.decision} by {now.rule}"
-            question = mark(question_words(change.example.question))
-            lines.append(f"{indent}for example {question}: {decisions}")
+            lines.append(f"{indent}for example {mark(question_words(change.example.question))}: {decisions}")
     for kind, number in counted.items():
         if number > _MOST and not is_all:
             lines.append(f"{bullet}and {number - _MOST} more of {kind}")
     for flip in flips if is_all else flips[:_MOST]:
         lines.append(f"{bullet}RUN {mark(flip.run)} goes another way")
-        for name, event in (("was", flip.recorded), ("is", flip.made)):
-            what = f"{event.at}: {words(event)}" if event else "nothing: the run goes on"
-            lines.append(f"{indent}{name} {mark(truncate(what, _LONGEST))}")
+        lines += [f"{indent}{name} {mark(what)}" for name, what in flip.told(_LONGEST)]
     if flips[_MOST:] and not is_all:
         lines.append(f"{bullet}and {len(flips) - _MOST} more runs")
     return lines
