@@ -84,9 +84,8 @@ def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> l
             changes.append(Change(kind, "", place, f"{now} instead of {was}", [name]))
     for tighter in wider(after, before, calls):
         words = getattr(tighter.words, "reverse", tighter.words)
-        example = tighter.example and Example(
-            tighter.example.question, tighter.example.now, tighter.example.was
-        )
+        shown = tighter.example
+        example = shown and Example(shown.question, shown.now, shown.was)
         changes.append(structs.replace(tighter, kind="TIGHTER", words=words, example=example))
     changes += [Change("TIGHTER", "redact", "/redact", f"{it} is redacted") for it in hidden]
     changes += _prices(old, new)
@@ -140,9 +139,7 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
     rules = [policy.tool_rules(name) for policy in (old, new)]
     resources = {pointer for it in rules for pointer in it.resources.kinds}
     is_foreign = any(it.effect for it in rules)
-    conditions = {
-        pointer for it in rules for leaf in (it.arguments, it.ask_if) for pointer in leaf.conditions
-    }
+    conditions = {it for rule in rules for leaf in (rule.arguments, rule.ask_if) for it in leaf.conditions}
     # its schema limits values, as that of any tool may
     text = {"type": "string", "maxLength": 1_000_000}
     if "/*" not in resources:  # which says of this text too what it is

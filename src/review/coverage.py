@@ -71,11 +71,8 @@ def coverage(gate: Gate, tests: Sequence[tuple[PolicyTest, Question]]) -> Covera
                 example = next((it.example for it in changes if it.example is not None), None)
                 if example is not None:  # what no example shows, no test can notice
                     number += 1
-                    test = _test_of(
-                        f"{place.rpartition('/')[2]}: {words}",
-                        example.question,
-                        example.was if is_wider else example.now,
-                    )
+                    verdict = example.was if is_wider else example.now
+                    test = _test_of(f"{place.rpartition('/')[2]}: {words}", example.question, verdict)
                     unnoticed.append(Unnoticed(place, words, is_wider, test))
                 break
     return Coverage(number, unnoticed)
@@ -99,17 +96,15 @@ def _changed(gate: Gate) -> Iterator[tuple[str, str, Gate]]:
 
 def _test_of(name: str, question: Question, verdict: Verdict) -> dict[str, Any]:
     """Return the test that a question is answered so, as a file of tests holds it."""
-    about: Any = question.about
     test: dict[str, Any] = {"name": name}
-    match about:
-        case Call():
-            test["call"] = {"tool": about.name, "arguments": about.arguments}
+    match question.about:
+        case Call() as call:
+            test["call"] = {"tool": call.name, "arguments": call.arguments}
         case Step():
             test["step"] = True
-        case _:
-            test[type(about).__name__.lower()] = to_builtins(about, str_keys=True)
-            test[type(about).__name__.lower()].pop("fact")
-            test["tool"] = question.tool
+        case about:
+            fact = to_builtins(about, str_keys=True)
+            test |= {fact.pop("fact"): fact, "tool": question.tool}
     test |= {"used": dict(question.used)} if question.used else {}
     test |= {"repeats": question.repeats} if question.repeats else {}
     return {**test, "expect": verdict.decision, "rule": verdict.rule, "at": verdict.place.partition("#")[2]}

@@ -56,8 +56,7 @@ class Review(Struct):
     @property
     def is_grave(self) -> bool:
         """Whether a decision has moved, something is exposed, or a damaged record leaves that open."""
-        changes = (it for _, it in self.policies.values())
-        every = chain[Difference | Change](*self.found.values(), *changes)
+        every = chain[Difference | Change](*self.found.values(), *(it for _, it in self.policies.values()))
         return any(it.kind in ("DAMAGE", "EXPOSURE", "VERDICT") for it in every)
 
     def lines(self, root: Path, mark: Mark = str) -> list[str]:

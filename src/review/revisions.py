@@ -120,9 +120,8 @@ def policy_at(text: str, beside: Path | None = None) -> Policy:
         revision = Revision(name)
     except OSError as problem:
         remedy = "name a file, or REVISION:FILE in a git repository that is yours"
-        raise InputError(
-            f"is no file, and git finds no such revision here ({problem.strerror})", file=text, remedy=remedy
-        ) from None
+        what = f"is no file, and git finds no such revision here ({problem.strerror})"
+        raise InputError(what, file=text, remedy=remedy) from None
     if beside and not colon:
         path = beside.parent.resolve() / beside.name  # git goes through no link
     elif file.startswith(("./", "../")):
