@@ -31,12 +31,10 @@ def fill_in(value: Any, schema: Any, root: Any = None, *, keeps_null: bool = Tru
                 fill_in(item, below, root, keeps_null=keeps_null)
         elif isinstance(value, dict):
             for name, below in properties.items():
-                defaults = [
-                    conjunct["default"] for conjunct in _conjuncts(below, root) if "default" in conjunct
-                ]
-                if defaults:
-                    found.setdefault(name, defaults[0])
-                    value.setdefault(name, copy.deepcopy(defaults[0]))
+                own = next((it for it in _conjuncts(below, root) if "default" in it), None)
+                if own is not None:
+                    found.setdefault(name, own["default"])
+                    value.setdefault(name, copy.deepcopy(own["default"]))
             for name, below in value.items():
                 fill_in(below, properties.get(name, others), root, keeps_null=keeps_null)
     for name, default in found.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ..formats.strict_json import canonical, digest
@@ -28,16 +29,13 @@ def _spelled(value: Any, path: tuple[str, ...], place: Place) -> Any:
     """Return a value with the URLs at a place spelled as the parser spells them."""
     if not path:
         if isinstance(value, str) and place.kind_of(value) == "url":
-            try:
+            with suppress(Malformed):
                 return parse_url(value).url
-            except Malformed:
-                return value
         return value
     head, rest = path[0], path[1:]
     if isinstance(value, dict):
-        return {
-            key: _spelled(item, rest, place) if head in ("*", key) else item for key, item in value.items()
-        }
+        meant = value.keys() if head == "*" else {head} & value.keys()
+        return value | {key: _spelled(value[key], rest, place) for key in meant}
     if isinstance(value, list) and head == "*":
         return [_spelled(item, rest, place) for item in value]
     return value
