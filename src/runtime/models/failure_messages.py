@@ -85,10 +85,8 @@ def lost_result() -> dict[str, Any]:
 
 def refused_answer(reason: str) -> Message:
     """Return the message that asks again for an answer that is not of the type asked for."""
-    text = (
-        f"The answer {reason}. Give it again as JSON that fits the schema, with nothing before or after it."
-    )
-    return {"role": "user", "content": text}
+    again = "Give it again as JSON that fits the schema, with nothing before or after it."
+    return {"role": "user", "content": f"The answer {reason}. {again}"}
 
 
 def not_reached() -> dict[str, Any]:

@@ -58,21 +58,17 @@ class Script:
                 parts += [(f"/{index}/calls/{i}", "call", call, {"tool"}, _CALL) for i, call in calls]
             for where, what, part, needed, known in parts:
                 if not isinstance(part, dict) or not needed <= part.keys() <= known:
-                    keys = ", ".join(sorted(known))
-                    raise self._error(
-                        where, f"is no {what} of a script", f"a {what} is a dict with keys of {keys}"
-                    )
+                    remedy = f"a {what} is a dict with keys of {', '.join(sorted(known))}"
+                    raise self._error(where, f"is no {what} of a script", remedy)
 
     def __call__(self, model_input: LLMInput) -> LLMOutput:
         """Return the reply of the step. Raises TaskError where the script has none."""
         index = model_input.step_index - 1
         if index >= len(self._turns):
             has = "1 turn" if len(self._turns) == 1 else f"{len(self._turns)} turns"
-            raise self._error(
-                f"/{len(self._turns) - 1}" if self._turns else "",
-                f"the script has {has} and turn {index + 1} is asked for",
-                "add a turn, or end the script with an answer",
-            )
+            what = f"the script has {has} and turn {index + 1} is asked for"
+            last = f"/{len(self._turns) - 1}" if self._turns else ""
+            raise self._error(last, what, "add a turn, or end the script with an answer")
         turn = self._turns[index]
         if str(model_input.messages[-1].get("content")).startswith(SUMMARIZE):
             if "summary" not in turn:
@@ -81,20 +77,18 @@ class Script:
         where = f"/{index}"
         calls = []
         for i, call in enumerate(turn.get("calls", ())):
-            if "arguments_text" in call:
-                calls.append(ToolCall(call["tool"], call["arguments_text"]))
-            else:
+            arguments = call.get("arguments_text")
+            if "arguments_text" not in call:
                 arguments = self._fill(call.get("arguments", {}), model_input, f"{where}/calls/{i}/arguments")
                 if not isinstance(arguments, dict):
                     arguments = strict_json.canonical(arguments).decode()
-                calls.append(ToolCall(call["tool"], arguments))
+            calls.append(ToolCall(call["tool"], arguments))
         answer = turn.get("answer")
         if answer is not None:
             answer = self._fill(answer, model_input, f"{where}/answer")
             if not isinstance(answer, str):
-                raise self._error(
-                    f"{where}/answer", "the answer must be text", "point at a string or use $join"
-                )
+                remedy = "point at a string or use $join"
+                raise self._error(f"{where}/answer", "the answer must be text", remedy)
         return LLMOutput(
             text=turn.get("say"),
             tool_calls=calls,
@@ -122,9 +116,8 @@ class Script:
         number, pointer = value["$result"], value.get("at", "")
         results = [message for message in model_input.messages if message["role"] == "tool"]
         if type(number) is not int or not 0 <= number < len(results):
-            raise self._error(
-                where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
-            )
+            what = f"$result {number} does not exist, there are {len(results)} so far"
+            raise self._error(where, what, "count from 0")
         if type(pointer) is not str:
             raise self._error(where, "at is no JSON Pointer", "write one, such as /hits/0/id")
         result = json.loads(results[number]["content"])
@@ -139,15 +132,10 @@ def _nothing_at(pointer: str, number: int, result: Any) -> tuple[str, str]:
     nothing = f"pointer {pointer!r} finds nothing in result {number}"
     if isinstance(result, dict) and result.get("error") == "tool_failed":
         words = ", ".join(str(result[key]) for key in ("kind", "exception", "reason") if key in result)
-        return (
-            f"{nothing}, since the call failed: {words[:_MAX_DENIAL]}",
-            "fix what the tool met, or the script",
-        )
+        what = f"{nothing}, since the call failed: {words[:_MAX_DENIAL]}"
+        return what, "fix what the tool met, or the script"
     if isinstance(result, dict) and result.keys() == _DENIAL and result["error"] == "policy_denied":
-        denial = f"{result['rule']}: {result['reason']}"
-        return (
-            f"{nothing}, which is a denial by {denial[:_MAX_DENIAL]}",
-            "fix the policy, or what the script does then",
-        )
+        denial = f"{result['rule']}: {result['reason']}"[:_MAX_DENIAL]
+        return f"{nothing}, which is a denial by {denial}", "fix the policy, or what the script does then"
     has = ", ".join(map(str, list(result)[:_KEYS])) if isinstance(result, dict) else "no keys"
     return nothing, f"the result has {has}"

@@ -265,9 +265,8 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
         problem = "not an object"
     except NotJson as error:
         problem = error.reason
-    return Call(
-        call_id, name, text=clean_text(arguments) if isinstance(arguments, str) else "", problem=problem
-    )
+    text = clean_text(arguments) if isinstance(arguments, str) else ""
+    return Call(call_id, name, text=text, problem=problem)
 
 
 def call_text(call: Call) -> str:

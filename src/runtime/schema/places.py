@@ -108,9 +108,8 @@ def places_of(schema: dict[str, Any]) -> tuple[Place, ...]:
     if len(parts) == _MOST_PARTS:  # a few references to references come to billions
         raise ValueError(f"more than {_MOST_PARTS} schemas within it, each counted where it is referred to")
     marked = [(path, part) for path, part in parts if MARK in part]
-    if every - {id(part) for _, part in marked} or (
-        every and any(_leads_astray(it, schema) for _, it in parts)
-    ):
+    is_lost = bool(every - {id(part) for _, part in marked})
+    if is_lost or (every and any(_leads_astray(it, schema) for _, it in parts)):
         raise ValueError(f"{MARK} stands where the gate cannot follow it; mark a property or an item")
     kinds = [(path, part[MARK].replace("none", "any"), part.get("type") == "string") for path, part in marked]
     return tuple(dict.fromkeys(Place(*of) for of in kinds))
@@ -166,9 +165,8 @@ def parts_of(
     if not isinstance(schema, dict):
         return
     if depth > 32:
-        raise ValueError(
-            "nested or referring to itself deeper than 32 levels; write out as many as are needed"
-        )
+        what = "nested or referring to itself deeper than 32 levels"
+        raise ValueError(f"{what}; write out as many as are needed")
     yield path, schema
     root = schema if root is None else root
     below: list[tuple[Any, tuple[str, ...]]] = [

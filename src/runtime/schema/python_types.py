@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, time  # noqa: TID251 - the types; no clock is read
+from functools import partial
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -68,9 +69,8 @@ def object_schema(types: Mapping[str, Any], mode: Mode, problems: list[str]) -> 
             kind = _with_offset(kind)
             parts = _parts(mi.type_info(kind), set()) if mode == "validation" else ()
             wrong = [_problem(part) for part in parts]
-            (schema,), definitions = msgspec.json.schema_components(
-                (kind,), schema_hook=lambda model: _model_schema(model, mode)
-            )
+            of_model = partial(_model_schema, mode=mode)
+            (schema,), definitions = msgspec.json.schema_components((kind,), schema_hook=of_model)
             properties[name] = _closed({"$defs": definitions, **schema}, mode, found)
         except Exception as error:  # noqa: BLE001 - annotations of classes are foreign text, and models foreign code
             first_line = str(error).partition("\n")[0]

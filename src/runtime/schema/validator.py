@@ -53,9 +53,8 @@ class SchemaValidator:
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
         try:
-            self._rs = Draft202012Validator(
-                schema, pattern_options=RegexOptions(size_limit=_PATTERN_BYTES), offline=True
-            )
+            options = RegexOptions(size_limit=_PATTERN_BYTES)
+            self._rs = Draft202012Validator(schema, pattern_options=options, offline=True)
         except (ValidationError, ReferencingError, ValueError) as error:
             raise ValueError("a schema that cannot be compiled") from error
 

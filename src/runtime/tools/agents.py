@@ -93,11 +93,8 @@ def delegate(tools: Iterable[Tool]) -> Tool:
         raise ToolError(f"{DELEGATE} is for tools that start agents", remedy="give it one, or name a profile")
     said = {name: {"type": "string", "minLength": 1, "description": text} for name, text in _TOLD.items()}
     about = "\n".join(f"{tool.name}: {tool.description}" for tool in types.tools)
-    asked = {
-        **said,
-        "type": {"enum": [*types.by_name], "description": about},
-        "background": _INPUT["properties"]["background"],
-    }
+    background = _INPUT["properties"]["background"]
+    asked = {**said, "type": {"enum": [*types.by_name], "description": about}, "background": background}
     takes = {**_INPUT, "properties": asked, "required": [*_TOLD, "type"]}
     what = "Have another agent do a part of the work, which knows nothing of what was said so far."
     return Tool(DELEGATE, what, takes, ENDED, "pure", not_run, idempotent=True, agent=types)

@@ -126,11 +126,8 @@ class Tool:
             wrong.append("TIMEOUT_S must be more than 0 and at most 86400; give seconds, such as 20")
         if not isinstance(transient, list | tuple) or not all(map(_is_builtin_exception, transient)):
             wrong.append("TRANSIENT must be a tuple of builtin exception types; fix TRANSIENT")
-        schemas = [
-            _schema(which, given, wrong)
-            for which, given in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema))
-        ]
-        (self.input_schema, self._input_text), (self.output_schema, output_text) = schemas
+        self.input_schema, self._input_text = _schema("INPUT_SCHEMA", input_schema, wrong)
+        self.output_schema, output_text = _schema("OUTPUT_SCHEMA", output_schema, wrong)
         try:
             self.marked = self.places = places_of(self.input_schema)
         except ValueError as error:

@@ -82,8 +82,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
         ToolError: The function cannot be a tool, for all the reasons that are told in one line.
     """
     # annotations that are texts may name classes of the function in which the tool is made
-    names = dict(sys._getframe(1).f_locals)
-    made = functools.partial(_tool, options=options, names=names)
+    made = functools.partial(_tool, options=options, names=dict(sys._getframe(1).f_locals))
     return made if function is None else made(function)
 
 

@@ -31,9 +31,8 @@ def from_langchain(tool: Any, *, effect: str = "external", idempotent: bool = Fa
     try:
         closed = closed_schema(schema)
     except Exception as error:  # noqa: BLE001 - the schema is foreign
-        raise ToolError(
-            f"the tool {tool.name!r} has no plain schema ({error})", remedy="give it types"
-        ) from None
+        what = f"the tool {tool.name!r} has no plain schema ({error})"
+        raise ToolError(what, remedy="give it types") from None
 
     async def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         return {"result": written(await tool.ainvoke(arguments))}
