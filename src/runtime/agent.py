@@ -243,10 +243,9 @@ class Agent:
             private: Where the private folders of a run are made and stay; without it they are temporary.
             deps: The caller's own object, in place of the agent's.
         """
-        modes = self.policy.mounts.modes
         mounts = {
             name: Mount(mode, self._mounts.get(name), _label(name, self._mounts.get(name)))
-            for name, mode in modes.items()
+            for name, mode in self.policy.mounts.modes.items()
             if name in self._mounts or mode == "write"
         }
         hosts = {name: Host(folder, _label(name, folder)) for name, folder in self._hosts.items()}

@@ -172,7 +172,8 @@ def parallel(*nodes: Node) -> Graph:
             results = iter((yield [it for several in asked.values() for it in several]) if asked else ())
             told = {number: [next(results) for _ in several] for number, several in asked.items()}
         every = [ended[number] for number in range(len(nodes))]
-        words = [f"{_name(node)}: {_words(it)}" for node, it in zip(nodes, every, strict=True)]
+        answers = [it["answer"] if it["ending"] == FINAL else f"no answer ({it['ending']})" for it in every]
+        words = [f"{_name(node)}: {answer}" for node, answer in zip(nodes, answers, strict=True)]
         has_answer = any(it["ending"] == FINAL for it in every)
         return {"ending": FINAL, "answer": "\n\n".join(words)} if has_answer else every[0]
 
@@ -203,8 +204,7 @@ def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Gra
             return {"ending": "no_route", "answer": f"there is no way called {key[:80]!r}"}
         return (yield from _done(node, task))
 
-    asked = [choose] if isinstance(choose, Node) and nodes else []
-    return Graph([*asked, *nodes.values()], work)
+    return Graph([*([choose] if isinstance(choose, Node) and nodes else []), *nodes.values()], work)
 
 
 def loop_until(
@@ -263,7 +263,3 @@ def _starts_agent(node: Any) -> bool:
 
 def _name(node: Node) -> str:
     return node if isinstance(node, str) else node.name if isinstance(node, Tool) else "graph"
-
-
-def _words(ended: Ended) -> str:
-    return ended["answer"] if ended["ending"] == FINAL else f"no answer ({ended['ending']})"

@@ -137,10 +137,8 @@ def read_document(
     try:
         text = read(path, MAX_BYTES)
     except OSError as problem:
-        reason = system_reason(problem)
-        raise error(
-            f"cannot be read ({reason})", file=name, remedy="name an existing file that can be read"
-        ) from None
+        what = f"cannot be read ({system_reason(problem)})"
+        raise error(what, file=name, remedy="name an existing file that can be read") from None
     document = parse_document(text, name, error)
     base, data = None, document.data
     if isinstance(data, dict) and "extends" in data:
@@ -150,9 +148,8 @@ def read_document(
             what = "extends is no path relative to this file"
             raise error(what, file=name, line=line, column=column, remedy="name one file")
         if depth == _MOST_BASES:
-            raise error(
-                "extends a file that extends this one, or too many", file=name, line=line, column=column
-            )
+            what = "extends a file that extends this one, or too many"
+            raise error(what, file=name, line=line, column=column)
         beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
         base = read_document(Path(path).parent / extends, beside, kind, error, depth=depth + 1, read=read)
         document = Document({key: data[key] for key in data if key != "extends"}, document.marks)

@@ -81,9 +81,8 @@ def _decode(data: bytes, max_bytes: int) -> str:
         raise _Reader(before).error(len(before), message) from None
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if not is_plain and (hidden := re.search(syntax.HIDDEN, text)):
-        message = (
-            f"U+{ord(hidden[0]):04X} is not visible; remove it, or write it as an escape in double quotes"
-        )
+        character = f"U+{ord(hidden[0]):04X}"
+        message = f"{character} is not visible; remove it, or write it as an escape in double quotes"
         if text.startswith("\ufeff"):
             message = "the file starts with a byte order mark; save it as UTF-8 without one"
         elif hidden[0] == "\r":
@@ -161,10 +160,8 @@ class _Reader:
             below = f"{pointer}/{escape_pointer(key)}"
             if key in entries:
                 line, column = self.marks[below]
-                raise self.error(
-                    event.start_mark.index,
-                    f"the key {quote_literal(key)} stands at {line}:{column} already; keep one",
-                )
+                message = f"the key {quote_literal(key)} stands at {line}:{column} already; keep one"
+                raise self.error(event.start_mark.index, message)
             self.mark(below, event.start_mark)
             entries[key] = self.node(next(self.events), below, depth, indent, in_brackets)
         return entries, event
@@ -216,9 +213,8 @@ class _Reader:
         else:
             if event.start_mark.line != event.end_mark.line:
                 self.check_lines(start, end, indent, may_comment=False)
-                if event.style == '"' and (
-                    escaped := re.compile(syntax.ESCAPED_BREAK).search(text, start, end)
-                ):
+                escaped = re.compile(syntax.ESCAPED_BREAK).search(text, start, end)
+                if event.style == '"' and escaped:
                     raise self.error(escaped.start(), syntax.BLANK)
             if not value.isascii() and re.search(syntax.SURROGATE, value):
                 raise self.error(start, syntax.ESCAPE)
@@ -238,9 +234,8 @@ class _Reader:
                 raise self.error(index, "a number too large; quote it if it is text")
             return int(number) if number.is_integer() else number
         if syntax.is_ambiguous(value):
-            raise self.error(
-                index, f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"
-            )
+            message = f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"
+            raise self.error(index, message)
         return value
 
     def mark(self, pointer: str, mark: Any) -> None:

@@ -47,8 +47,7 @@ def fetch(
         OSError: The answer is too large, or has an encoding that was not asked for.
     """
     found = [target.host] if _canonical(target.host) else _resolved(target, deadline)
-    addresses = _checked(found, decide_address)
-    connection, stranger = _connected(addresses, target.port, deadline, opened)
+    connection, stranger = _connected(_checked(found, decide_address), target.port, deadline, opened)
     try:
         if stranger:
             raise _refusal(stranger, decide_address)
@@ -98,8 +97,7 @@ def _addresses(name: str, port: int) -> list[str]:
             return listed
     if name == "localhost":
         return ["127.0.0.1", "::1"]
-    answers = socket.getaddrinfo(f"{name}.", port, type=socket.SOCK_STREAM)
-    return [str(to[0]) for *_, to in answers]
+    return [str(to[0]) for *_, to in socket.getaddrinfo(f"{name}.", port, type=socket.SOCK_STREAM)]
 
 
 def _canonical(text: str) -> str:

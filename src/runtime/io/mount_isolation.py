@@ -45,11 +45,8 @@ def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: 
         problems += [f"holds {file}" for file, path in guarded.items() if own in _folders_of(path)]
         problems += _governed(roots[name].fd)
         if problems:
-            raise CorpusError(
-                f"{name} is for writing and {problems[0]}",
-                file=source,
-                remedy="give it a folder of its own, such as out/ in a project",
-            )
+            remedy = "give it a folder of its own, such as out/ in a project"
+            raise CorpusError(f"{name} is for writing and {problems[0]}", file=source, remedy=remedy)
 
 
 def _folders_of(path: Path) -> set[_Id]:
@@ -84,10 +81,8 @@ def _ancestors(name: str, fd: int) -> list[_Id]:
     try:
         return [_id(folder) for folder in _up(fd)]
     except OSError as error:
-        raise CorpusError(
-            f"the folders above {name} cannot be looked at ({system_reason(error)})",
-            remedy="run where they can be passed",
-        ) from None
+        what = f"the folders above {name} cannot be looked at ({system_reason(error)})"
+        raise CorpusError(what, remedy="run where they can be passed") from None
 
 
 def _governed(fd: int) -> list[str]:

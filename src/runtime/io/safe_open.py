@@ -73,11 +73,8 @@ def open_root(source: Path, name: str, *, reads_only: bool = False, private: boo
         # the dot asks for the right to pass, which O_PATH alone does not
         fd = os.open(f"{source}/.", WAY_FLAGS)
     except (OSError, ValueError) as error:
-        raise CorpusError(
-            f"the folder of {name} cannot be opened ({system_reason(error)})",
-            file=str(source),
-            remedy="name an existing folder that can be read",
-        ) from None
+        what = f"the folder of {name} cannot be opened ({system_reason(error)})"
+        raise CorpusError(what, file=str(source), remedy="name an existing folder that can be read") from None
     info = os.fstat(fd)
     return Root(fd, info.st_dev, info.st_uid, reads_only, private)
 

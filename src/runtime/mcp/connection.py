@@ -151,8 +151,7 @@ class Connection(Session):
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a tool. Raises OSError where the server is gone, or TimeoutError."""
         result = self.do(self.client.call_tool(name, arguments))
-        texts = [_text_of(item) for item in result.content]
-        found: dict[str, Any] = {"text": "\n".join(texts)}
+        found: dict[str, Any] = {"text": "\n".join(_text_of(item) for item in result.content)}
         if result.structured_content is not None:
             found["structured"] = as_json(result.structured_content)
         return found | ({"is_error": True} if result.is_error else {})
@@ -164,10 +163,8 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     try:
         session = Session(place, said)
     except OSError as error:
-        remedy = (
-            "check the URL" if place.url else "check the command, written after `--`, by starting it yourself"
-        )
-        where = place.url or " ".join(place.command)
+        how = "check the command, written after `--`, by starting it yourself"
+        remedy, where = ("check the URL", place.url) if place.url else (how, " ".join(place.command))
         what = f"no MCP server answers ({system_reason(error)})"
         # where it was passed variables, it may have written their values
         if not place.passed and (words := said.decode(errors="replace").split()):

@@ -134,11 +134,9 @@ def server_at(name: str, place: ServerPlace, lock: Path) -> McpServer:
     known = read_lock(lock)
     if name not in known:
         where = f"--url {place.url}" if place.url else f"-- {' '.join(place.command)}"
-        raise ToolError(
-            f"the tools of the MCP server {name!r} have not been accepted",
-            file=str(lock),
-            remedy=f"look at them and accept them: tachograph mcp accept {name} {where}",
-        )
+        remedy = f"look at them and accept them: tachograph mcp accept {name} {where}"
+        what = f"the tools of the MCP server {name!r} have not been accepted"
+        raise ToolError(what, file=str(lock), remedy=remedy)
     return McpServer(name, place, known[name], lock.name)
 
 
@@ -149,18 +147,16 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
         ToolError: The file cannot be read.
     """
     known = read_lock(root / LOCK)
-    return {
-        tool.name: tool for name in known for tool in McpServer(name, ServerPlace(), known[name], LOCK).tools
-    }
+    servers = [McpServer(name, ServerPlace(), offered, LOCK) for name, offered in known.items()]
+    return {tool.name: tool for server in servers for tool in server.tools}
 
 
 def tool_names(root: Path) -> set[str]:
     """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError."""
     accepted = {_name(server, tool) for server, offered in read_lock(root / LOCK).items() for tool in offered}
     profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
-    return (
-        {path.stem for path in (root / "tools").glob("*.py")} | profiles | accepted | {*TEAM_NAMES, DELEGATE}
-    )
+    modules = {path.stem for path in (root / "tools").glob("*.py")}
+    return modules | profiles | accepted | {*TEAM_NAMES, DELEGATE}
 
 
 def profile_names(root: Path) -> set[str]:
