@@ -123,10 +123,8 @@ def _meet(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def _takes_text(part: dict[str, Any], rest: tuple[str, ...]) -> bool:
     """Return whether a part of a schema lets a text stand at the rest of a path, of which it says no more."""
-    is_told = any(
-        part.get(word, True) is not True for word in ("properties", "items", "additionalProperties")
-    )
-    if rest and is_told:
+    told = ("properties", "items", "additionalProperties")
+    if rest and any(part.get(word, True) is not True for word in told):
         return False
     types = part.get("type", [])
     fitting = {"object", "array"} if rest else {"string"}
@@ -142,7 +140,8 @@ def _types_at(schema: Any, path: list[str], root: Any = None) -> tuple[str, ...]
         schema = target_of(root, schema["$ref"])
     if not isinstance(schema, dict) or (path and any(word in schema for word in _UNTOLD)):
         return ()
-    types = _declared(schema)
+    declared = schema.get("type", ())
+    types = (declared,) if isinstance(declared, str) else tuple(declared)
     choices = schema.get("anyOf", schema.get("oneOf"))
     if choices and not types:
         found = [it for choice in choices if (it := _types_at(choice, path, root)) is not None]
@@ -156,8 +155,3 @@ def _types_at(schema: Any, path: list[str], root: Any = None) -> tuple[str, ...]
     if below is None:
         return None if key != "*" and schema.get("additionalProperties") is False else ()
     return _types_at(below, rest, root)
-
-
-def _declared(schema: dict[str, Any]) -> tuple[str, ...]:
-    declared = schema.get("type", ())
-    return (declared,) if isinstance(declared, str) else tuple(declared)

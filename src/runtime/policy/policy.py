@@ -111,14 +111,11 @@ class Policy:
             for n, mount in enumerate(rules.mounts or ()):
                 if mount not in said.sandbox.mounts:
                     place = join(["tools", name, "mounts", str(n)])
-                    raise self.error(
-                        place, f"mount {mount!r} is not declared", "declare it in sandbox.mounts"
-                    )
-        both = set(said.tool_registry.allowed) & set(said.tool_registry.denied)
-        if both:
-            raise self.error(
-                "/tool_registry/denied", f"{min(both)!r} is in allowed and in denied", "keep one of them"
-            )
+                    what = f"mount {mount!r} is not declared"
+                    raise self.error(place, what, "declare it in sandbox.mounts")
+        if both := self.names.allowed.keys() & self.names.denied:
+            what = f"{min(both)!r} is in allowed and in denied"
+            raise self.error("/tool_registry/denied", what, "keep one of them")
 
     @classmethod
     def load(cls, path: str | Path, *, name: str = "") -> Policy:
@@ -176,9 +173,8 @@ class Policy:
         try:
             return make()
         except Malformed as error:
-            raise self.error(
-                pointer if error.index is None else f"{pointer}/{error.index}", error.reason, ""
-            ) from None
+            place = pointer if error.index is None else f"{pointer}/{error.index}"
+            raise self.error(place, error.reason, "") from None
 
     @cached_property
     def in_force(self) -> dict[str, Any]:
@@ -189,9 +185,8 @@ class Policy:
     def limits(self) -> Limits:
         """`loop_budget`; the overdraft is a budget of its own, of as many tokens."""
         budget = self._file.loop_budget
-        numbers = {
-            name: value for name, value in msgspec.structs.asdict(budget).items() if type(value) is int
-        }
+        said = msgspec.structs.asdict(budget)
+        numbers = {name: value for name, value in said.items() if type(value) is int}
         if not isinstance(budget.max_cost, UnsetType):
             numbers["max_cost"] = millionths(budget.max_cost)
         return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
@@ -292,6 +287,4 @@ class Policy:
 
 
 def _entries(entries: Iterable[Any]) -> list[tuple[str, tuple[str, ...]]]:
-    return [
-        (item, SAFE_METHODS) if isinstance(item, str) else (item.url, tuple(item.methods)) for item in entries
-    ]
+    return [(it, SAFE_METHODS) if isinstance(it, str) else (it.url, tuple(it.methods)) for it in entries]

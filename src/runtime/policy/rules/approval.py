@@ -76,11 +76,9 @@ class ApprovalRule(Rule):
     objection = "escalate"
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[CallPoint]]]:
+        asked = UnaskedCall(policy.tool_rules(tool).ask_if.conditions)
         place = f"/tools/{escape_pointer(tool)}/ask_if"
-        return [
-            ("/approval/required_for", policy.unattended),
-            (place, UnaskedCall(policy.tool_rules(tool).ask_if.conditions)),
-        ]
+        return [("/approval/required_for", policy.unattended), (place, asked)]
 
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[CallPoint]]]:
         name = tool.name if tool else ""

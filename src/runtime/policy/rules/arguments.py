@@ -77,6 +77,10 @@ def _is_in(value: Any, values: _Values) -> bool:
     return _key(value) in values.known
 
 
+def _other_values(values: list[Any]) -> Iterable[list[Any]]:
+    return [*values, "another value"], *([it for it in values if it is not gone] for gone in values)
+
+
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> SchemaValidator:
     return SchemaValidator({"pattern": pattern})
@@ -93,14 +97,7 @@ KEYWORDS: Final[Mapping[str, Keyword]] = {
     "exclusiveMinimum": Keyword(_is_number, lambda value, bound: value > bound, _near),
     "maxLength": Keyword(_is_text, lambda value, most: len(value) <= most, _near),
     "pattern": Keyword(_is_text, _matches, lambda pattern: ()),
-    "in": Keyword(
-        lambda value: not isinstance(value, dict | list),
-        _is_in,
-        lambda values: (
-            [*values, "another value"],
-            *([v for v in values if v is not gone] for gone in values),
-        ),
-    ),
+    "in": Keyword(lambda value: not isinstance(value, dict | list), _is_in, _other_values),
 }
 _TYPES: Final[tuple[Any, ...]] = (0, "a", True, None, [])
 
@@ -143,9 +140,8 @@ def _bounds(condition: Condition) -> tuple[tuple[float, int], tuple[float, int]]
 def _holds(mine: Condition, old: Condition) -> bool:
     """Return whether it is certain that a condition lets nothing through that another one does not."""
     (least, most), (old_least, old_most) = _bounds(mine), _bounds(old)
-    is_number, is_text = (
-        any(KEYWORDS[name].fits is fits for name in mine) for fits in (_is_number, _is_text)
-    )
+    spoken_of = {KEYWORDS[name].fits for name in mine}
+    is_number, is_text = _is_number in spoken_of, _is_text in spoken_of
     if "in" in mine or (is_number and least == most):
         values = mine.get("in", [least[0]])
         return all(_meets(value, old) for value in values if _meets(value, mine))

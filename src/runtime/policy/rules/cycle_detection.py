@@ -54,9 +54,8 @@ class CycleDetectionRule(Rule):
         return [question.repeats] if isinstance(question.about, Call) else []
 
     def reason(self, point: Any, leaf: MostRepeats, *, allowed: bool) -> str:
-        return (
-            f"the same call gave the same result {point} times; max_repeats is {leaf.most or '0 or missing'}"
-        )
+        most = leaf.most or "0 or missing"
+        return f"the same call gave the same result {point} times; max_repeats is {most}"
 
     def questions(self, point: int, sample: Sample) -> Iterator[Question]:
         if sample.call is not None:

@@ -100,14 +100,9 @@ class Limits(Leaf[Need]):
             yield "max_attempts: 1", Limits({**self.limits, "max_attempts": 1})
 
     def data(self) -> dict[str, Any]:
-        budgets: dict[str, Any] = {
-            name: said(name, most) for name, most in self.limits.items() if name != "overdraft"
-        }
-        if "overdraft" in self.limits:
-            budgets |= {
-                "max_tokens": max(budgets["max_tokens"], self.limits["overdraft"]),
-                "overdraft": "deny",
-            }
+        budgets: dict[str, Any] = {name: said(name, most) for name, most in self.limits.items()}
+        if (overdraft := budgets.get("overdraft")) is not None:
+            budgets |= {"max_tokens": max(budgets["max_tokens"], overdraft), "overdraft": "deny"}
         return budgets
 
 
@@ -135,9 +130,8 @@ class LoopBudgetRule(Rule):
         name = "max_tokens" if point.name == "overdraft" else point.name
         if not limit:
             return f"{name} is 0 or missing"
-        return f"{name} is used up: {said(name, point.used)} of {said(name, limit)}" + (
-            f", {point.more} more are needed" if point.more > 1 else ""
-        )
+        more = f", {point.more} more are needed" if point.more > 1 else ""
+        return f"{name} is used up: {said(name, point.used)} of {said(name, limit)}{more}"
 
     def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
         questions = [Question(Step())]

@@ -112,8 +112,7 @@ class Urls(Leaf[UrlPoint]):
         for url, (entry, methods) in self.entries.items():
             yield f"{url} dropped", self._rebuilt({url: None})
             if entry.path != "/":
-                larger = self._rebuilt({url: None, f"{entry.origin}/": methods})
-                yield f"{url} for its whole host", larger
+                yield f"{url} for its whole host", self._rebuilt({url: None, f"{entry.origin}/": methods})
             if self.is_for_all:
                 yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
         held = frozenset({"GET"} if self.is_for_all else METHODS)
