@@ -52,12 +52,10 @@ def taken_in(spec: RunSpec, lines: Iterable[bytes]) -> RunSpec:
     redactor = spec.redactor
     for text in lines:
         redactor.admit(text)
-    entered = {
-        "question": redactor.text(spec.question),
-        "instructions": redactor.text(spec.instructions),
-        "history": redactor.data([*spec.history]),
-    }
-    return structs.replace(spec, **entered)
+    question = redactor.text(spec.question)
+    instructions = redactor.text(spec.instructions)
+    history = redactor.data([*spec.history])
+    return structs.replace(spec, question=question, instructions=instructions, history=history)
 
 
 async def make_run(
@@ -92,12 +90,10 @@ async def make_run(
     """
     spec = taken_in(spec, [line.text for line in past] + [canonical(event) for event in record or ()])
     redactor = spec.redactor
-    head = structs.replace(
-        head, question=spec.question, instructions=spec.instructions, history=[*spec.history]
-    )
-    journal = Journal(
-        past, file=file, listen=listen, guard=None if redactor.is_empty else redactor.holds, agrees=agrees
-    )
+    history = [*spec.history]
+    head = structs.replace(head, question=spec.question, instructions=spec.instructions, history=history)
+    guard = None if redactor.is_empty else redactor.holds
+    journal = Journal(past, file=file, listen=listen, guard=guard, agrees=agrees)
     driver = Driver(journal, world, settled=settled, record=record, again=again, redactor=redactor)
     journal.append(head)
     ended, messages = await driver.drive(run_loop(spec, driver))

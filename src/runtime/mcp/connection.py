@@ -163,8 +163,9 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     try:
         session = Session(place, said)
     except OSError as error:
-        how = "check the command, written after `--`, by starting it yourself"
-        remedy, where = ("check the URL", place.url) if place.url else (how, " ".join(place.command))
+        by_hand = "check the command, written after `--`, by starting it yourself"
+        remedy = "check the URL" if place.url else by_hand
+        where = place.url or " ".join(place.command)
         what = f"no MCP server answers ({system_reason(error)})"
         # where it was passed variables, it may have written their values
         if not place.passed and (words := said.decode(errors="replace").split()):

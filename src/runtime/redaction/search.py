@@ -57,10 +57,10 @@ def views(text: str, levels: int = _LEVELS) -> Iterator[tuple[str, Sequence[int]
 def _meant(escape: str) -> str:
     if escape[0] == "&":
         name = escape[1:-1].lower()
+        if name in _ENTITIES:
+            return _ENTITIES[name]
         code = name.replace("#x", "0x").lstrip("#")
-        return (
-            _ENTITIES[name] if name in _ENTITIES else chr(min(int(code, 16 if "x" in code else 10), 0x10FFFF))
-        )
+        return chr(min(int(code, 16 if "x" in code else 10), 0x10FFFF))
     if escape[0] == "%" or escape[1] in "ux":
         return chr(int(escape.lstrip("%\\ux"), 16))
     return _CONTROL.get(escape[1], escape[1])

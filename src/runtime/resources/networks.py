@@ -63,9 +63,8 @@ class Networks:
             try:
                 network = ipaddress.ip_network(text)
             except ValueError:
-                raise Malformed(
-                    f"not a network, or bits are set after its prefix: {quote_literal(text)}", index
-                ) from None
+                what = f"not a network, or bits are set after its prefix: {quote_literal(text)}"
+                raise Malformed(what, index) from None
             shift = network.max_prefixlen - network.prefixlen
             known = self._named.setdefault((network.version, shift), set())
             known.add(int(network.network_address) >> shift)
@@ -103,12 +102,10 @@ class Networks:
 
     def _shift(self, address: _Address) -> int | None:
         """Return the bits behind the prefix of the largest of the networks that holds an address, None without one."""
-        held = [
-            shift
-            for (version, shift), known in self._named.items()
-            if version == address.version and int(address) >> shift in known
-        ]
-        return max(held, default=None)
+        own = (
+            (shift, known) for (version, shift), known in self._named.items() if version == address.version
+        )
+        return max((shift for shift, known in own if int(address) >> shift in known), default=None)
 
 
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:

@@ -186,9 +186,8 @@ def parse_entry(text: str) -> Target:
         raise Malformed("an entry with a port or a path needs its scheme; write https:// before it")
     target = parse_url(text if "://" in text else f"https://{text}")
     if not _unambiguous(target.path):
-        raise Malformed(
-            "a path prefix with dot, blank or empty segments, ; or encoded separators covers nothing"
-        )
+        odd = "dot, blank or empty segments, ; or encoded separators"
+        raise Malformed(f"a path prefix with {odd} covers nothing")
     return target
 
 
