@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MOST = 4_000  # characters of a line
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+PATH = click.Path(path_type=Path)
 
 
 def harmless(text: str, most: int = _MOST) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .common import say
+from .common import PATH, say
 
 _NEXT = """next:
   cd {folder}
@@ -20,7 +20,7 @@ task, or `tachograph run --profile keeper QUESTION --llm PROVIDER:MODEL`"""
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 def init(folder: Path) -> None:
     """Start a project in DIR: a policy, a tool, an agent, two tasks with recorded runs, tests of the policy, and CI.
 

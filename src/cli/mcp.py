@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..fail.errors import InputError
-from .common import FAILED, OK, count, end_as_by_ctrl_c, say
+from .common import FAILED, OK, PATH, count, end_as_by_ctrl_c, say
 
 if TYPE_CHECKING:
     from ..runtime.mcp.server import ServerPlace
@@ -20,13 +20,10 @@ def mcp() -> None:
     """Look at the tools of MCP servers, and accept them."""
 
 
-_LOCK = click.Path(path_type=Path)
-
-
 def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
         click.option(
-            "--lock", default="mcp.lock", metavar="FILE", type=_LOCK, help="The file of what is accepted."
+            "--lock", default="mcp.lock", metavar="FILE", type=PATH, help="The file of what is accepted."
         ),
         click.option("--env", multiple=True, metavar="NAME", help="A variable that the program is given."),
         click.option("--url", default="", help="The endpoint of a server over streamable HTTP."),

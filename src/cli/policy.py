@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .common import FAILED, OK, as_yaml, project_at, say
+from .common import FAILED, OK, PATH, as_yaml, project_at, say
 from .review import policy_coverage, policy_diff, policy_suggest
 
 
@@ -21,7 +21,7 @@ for _command in (policy_diff, policy_suggest, policy_coverage):
 
 
 @policy.command("test")
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
 def policy_test(files: tuple[Path, ...]) -> int:
     """Ask policies what their tests ask; without a FILE, all of policy/tests."""
     from ..evidence.policy_tests import files_of_tests, run_tests
@@ -35,7 +35,7 @@ def policy_test(files: tuple[Path, ...]) -> int:
 
 
 @policy.command("show")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=PATH)
 def policy_show(file: Path) -> None:
     """Print a policy as it is in force, merged with what it extends."""
     from ..runtime.policy.policy import Policy
@@ -46,7 +46,7 @@ def policy_show(file: Path) -> None:
 
 
 @policy.command("decide")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=PATH)
 @click.argument("tool")
 @click.argument("arguments", default="{}")
 def policy_decide(file: Path, tool: str, arguments: str) -> int:
@@ -77,7 +77,7 @@ def policy_schema_command() -> None:
 
 
 @policy.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
 def policy_check(files: tuple[Path, ...]) -> None:
     """Load policies, and report what is wrong with them."""
     from ..runtime.mcp.server import tool_names

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..fail.errors import InputError
-from .common import BAD_INPUT, FAILED, OK, as_yaml, count, names_of, project_at, say
+from .common import BAD_INPUT, FAILED, OK, PATH, as_yaml, count, names_of, project_at, say
 
 
 @click.command()
@@ -96,7 +96,7 @@ def policy_suggest(runs: tuple[str, ...]) -> int:
 
 
 @click.command("coverage")
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
 def policy_coverage(files: tuple[Path, ...]) -> int:
     """Say which single changes of a policy its tests do not notice, and print the tests to add.
 

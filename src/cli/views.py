@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..fail.errors import InputError, RecordError
-from .common import FAILED, OK, count, names_of, project_at, records_at, say
+from .common import FAILED, OK, PATH, count, names_of, project_at, records_at, say
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
@@ -104,9 +104,7 @@ def show(run: str, is_tree: bool, is_followed: bool) -> None:
 
 @click.command()
 @click.argument("run")
-@click.option(
-    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Where; KIND-NAME.html if absent."
-)
+@click.option("--out", metavar="FILE", type=PATH, help="Where; KIND-NAME.html if absent.")
 def page(run: str, out: Path | None) -> None:
     """Write a run as one page of HTML, which loads nothing and runs no script; also one that has not ended."""
     from ..evidence.record_files import events_in
@@ -120,9 +118,7 @@ def page(run: str, out: Path | None) -> None:
 
 
 @click.command()
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Where; the folder `site` if absent."
-)
+@click.option("--out", metavar="DIR", type=PATH, help="Where; the folder `site` if absent.")
 def site(out: Path | None) -> None:
     """Write a page for each run of the project, and an index of them, into a folder that holds nothing else."""
     from ..runtime.log.events import RunStarted
