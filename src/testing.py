@@ -187,8 +187,7 @@ def run(
         InputError: The policy, a tool, a mount, a host or the script is refused, or the script runs out.
     """
     model = script if callable(script) else Script(script)
-    made = [_tool(tool) for tool in tools]
-    agent = Agent(model, made, _policy(policy), mounts=mounts, hosts=hosts)
+    agent = Agent(model, [*map(_tool, tools)], _policy(policy), mounts=mounts, hosts=hosts)
     spec = agent.spec(question, run_id="test-run", key=scripted_key("test-run"))
     head = head_of(spec)
 
@@ -198,8 +197,7 @@ def run(
 
     with agent.workspace() as workspace:
         workspace.network = False
-        world = Virtual(workspace, answers=answer)
-        return agent.result_of(run_now(make_run(spec, head, world)))
+        return agent.result_of(run_now(make_run(spec, head, Virtual(workspace, answers=answer))))
 
 
 def parse(kind: str, text: str | bytes) -> Any:

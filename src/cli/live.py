@@ -75,8 +75,7 @@ def new_run(
     """Return a new run of a task; `rest` as of LiveRun. Raises InputError."""
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
-    name = llm or task.spec.llm.live[0]
-    models = [model_of(name, base_url=base_url, options=dict(map(_option, options)))]
+    models = [model_of(llm or task.spec.llm.live[0], base_url=base_url, options=dict(map(_option, options)))]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
     source = LiveRun(task, models, _own_models(task), approve=approve, **rest)
     if not task.document.paths:  # made of a question, or for a conversation

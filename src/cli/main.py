@@ -65,9 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
         say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)
         code = FAILED
     except (KeyboardInterrupt, click.Abort) as error:
-        # click raises its Abort from what it caught
-        notes = getattr(error.__cause__ or error, "__notes__", ())
-        say("; ".join(["tachograph: stopped", *notes]), err=True)
+        caught = error.__cause__ or error  # which click raises its Abort from
+        say("; ".join(["tachograph: stopped", *getattr(caught, "__notes__", ())]), err=True)
         code = INTERRUPTED
     except SystemExit:
         code = 141  # click ends so where nobody reads the output any more
@@ -295,8 +294,7 @@ def resume(
         raise RecordError("has ended", file=name, remedy="there is nothing to resume")
     if task.is_session and not task.is_scripted:
         again = {"given": name, "base_url": base_url, "done": done, "not_done": not_done}
-        code: int = click.get_current_context().invoke(chat, **again)
-        return code
+        return int(click.get_current_context().invoke(chat, **again))
     if task.is_scripted:
         made = resume_run(task, folder, settled)
     else:

@@ -166,10 +166,8 @@ class ExpectationError(TachographError):
 
     def lines(self) -> list[str]:
         """Return the differences, and where the run lies."""
-        return [
-            *self.differences,
-            f"the run misses what its task expects; `tachograph show {self.kept}` shows it",
-        ]
+        how = f"the run misses what its task expects; `tachograph show {self.kept}` shows it"
+        return [*self.differences, how]
 
 
 class OutputError(TachographError):

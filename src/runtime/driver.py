@@ -50,10 +50,8 @@ class InDoubt(TachographError):
 
     def __init__(self, places: list[str]) -> None:
         self.places = places
-        calls = ", ".join(places)
-        super().__init__(
-            f"nobody knows if these happened; see `tachograph show`, and say it of each: {calls}"
-        )
+        what = "nobody knows if these happened; see `tachograph show`, and say it of each"
+        super().__init__(f"{what}: {', '.join(places)}")
 
     def lines(self) -> list[str]:
         """Return what is in doubt, and how to say it."""
@@ -87,9 +85,8 @@ class Driver:
         self._steps = {"": ("0", 0)}  # the step of each agent at work, by its place, and when it began
         self._world, self._settled, self._again = world, settled or {}, again
         self._record, self._redactor = record, redactor
-        self._schedule = deque(
-            event for event in record or () if isinstance(event, log.Outcome | log.Entered)
-        )
+        happened = (event for event in record or () if isinstance(event, log.Outcome | log.Entered))
+        self._schedule = deque(happened)
         head = next(iter(record or ()), None)
         self._has_system_clock = isinstance(head, log.RunStarted) and head.clock == "system"
         self._is_live = False
@@ -360,9 +357,8 @@ class Driver:
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():
             # the process may have died before, between a word and its outcome
-            earlier = sum(
-                isinstance(event, log.Settled) and is_in(event.at, at) for event in self.journal.events
-            )
+            settled = (event for event in self.journal.events if isinstance(event, log.Settled))
+            earlier = sum(is_in(event.at, at) for event in settled)
             t = self.now - self._under_way[at].base
             self._let_in(log.Settled(at=f"{at}.q{earlier + 1}", t=t, happened=word == "done"))
         for at, pending in list(self._under_way.items()):

@@ -109,9 +109,8 @@ class _Starter:
         self._tool, self.name = name, ModelName("graph", name)
 
     def __call__(self, asked: LLMInput) -> LLMOutput:
-        last = next(
-            it for it in reversed(asked.messages) if it["role"] == "user" or it.get("name") == self._tool
-        )
+        backwards = reversed(asked.messages)
+        last = next(it for it in backwards if it["role"] == "user" or it.get("name") == self._tool)
         usage = {"input_tokens": 1, "output_tokens": 1}  # zeros are of services that count nothing
         if last["role"] == "user":
             return LLMOutput(tool_calls=[ToolCall(self._tool, {"task": last["content"]})], usage=usage)

@@ -40,8 +40,7 @@ def new_project(folder: Path) -> list[str]:
                 continue
             target = folder / name.replace("dot-", ".")
             target.parent.mkdir(parents=True, exist_ok=True)
-            text = source.read_text(encoding="utf-8")
-            write_durably(target, text.replace("@VERSION@", _pin()).encode())
+            write_durably(target, source.read_bytes().replace(b"@VERSION@", _pin().encode()))
         project = Project(folder)
         names = project.task_names()
         for name in names:

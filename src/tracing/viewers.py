@@ -43,7 +43,5 @@ def for_viewers(spans: Sequence[Span]) -> list[Span]:
 
 def _is_denial(span: Span) -> bool:
     """Return whether the gate or a hook denied, or a person did not allow what the gate asked about."""
-    said = span.attributes
-    return (
-        said.get("agent.policy.decision") == "deny" or said.get("agent.policy.approval", "allow") != "allow"
-    )
+    is_denied = span.attributes.get("agent.policy.decision") == "deny"
+    return is_denied or span.attributes.get("agent.policy.approval", "allow") != "allow"

@@ -50,13 +50,11 @@ def _page(name: str, events: Sequence[Event], root: Node, index: str, limit: int
     problems = [event for event in events if tone_of(event) == "bad"]
     answer = end.answer if isinstance(end, RunEnded) else None
     asked = head.question or "\n".join(event.text for event in events if isinstance(event, Arrived))
+    models = [f"{key_of(it)} ({it.path})" for it in (head.model, *(it.name for it in head.fallbacks))]
     facts = {
         "Run": head.run_id,
-        "Model": f"{key_of(head.model)} ({head.model.path})",
-        **{
-            f"Fallback {number}": f"{key_of(it.name)} ({it.name.path})"
-            for number, it in enumerate(head.fallbacks, 1)
-        },
+        "Model": models[0],
+        **{f"Fallback {number}": model for number, model in enumerate(models[1:], 1)},
         "Policy": f"{policies_of(head)}, on_deny: {head.policy.on_deny}",
         "Task": head.task or "none: the run was made from code",
         "Instructions": head.instructions or "none",

@@ -32,9 +32,8 @@ def drawn(root: Node, width: int | None) -> str:
         from rich.text import Text
         from rich.tree import Tree
     except ImportError:
-        raise InputError(
-            "needs the package rich", file="--tree", remedy="run: pip install 'tachograph[views]'"
-        ) from None
+        remedy = "run: pip install 'tachograph[views]'"
+        raise InputError("needs the package rich", file="--tree", remedy=remedy) from None
 
     def label(node: Node) -> Text:
         # foreign text is no markup, and is harmless before it gets here

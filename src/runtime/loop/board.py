@@ -89,8 +89,7 @@ class Board:
     def listed(self) -> list[dict[str, Any]]:
         """Return all of it, as agents read it."""
         states = dict.fromkeys(self._todos, "waits") | dict.fromkeys(self.free(), "free")
-        states |= {
-            name: "done" if it.is_done else "claimed" for name, it in self._todos.items() if it.by is not None
-        }
+        taken = {name: it for name, it in self._todos.items() if it.by is not None}
+        states |= {name: "done" if it.is_done else "claimed" for name, it in taken.items()}
         about = ((name, it.title, it.after, states[name]) for name, it in self._todos.items())
         return [dict(zip(("todo", "title", "after", "state"), it, strict=True)) for it in about]

@@ -83,9 +83,8 @@ async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
         agents = [key for key in waiting if run.gate.tools[calls[key].name].agent is not None]
         at_once = run.authority.at_once() if agents else len(waiting)
         run.wait_for(agents[:at_once])  # before the first of them asks its model
-        results = await run.driver.together(
-            [partial(_invoke, run, key, calls[key]) for key in waiting], at_once
-        )
+        jobs = [partial(_invoke, run, key, calls[key]) for key in waiting]
+        results = await run.driver.together(jobs, at_once)
         run.wait_no_more(agents)
         told.update(zip(waiting, results, strict=True))
     return told
@@ -131,10 +130,8 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided)
         run.refused[run.authority.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
         said = "a person refused the call" if answer.answer == "deny" else "nobody answered"
         said = f"{said}: {answer.why}" if answer.why else said
-        return Told(
-            run.classify(ApprovalRefused(), above=decided.above),
-            denied_call("approval", said, executed=False),
-        )
+        found = run.classify(ApprovalRefused(), above=decided.above)
+        return Told(found, denied_call("approval", said, executed=False))
     ruling = run.ask_about(key, call)  # what holds may have changed while a person was asked
     if ruling.verdict.decision == "deny":
         return refused(run, call, run.note_decision(key, ruling), executed=False)
@@ -221,10 +218,8 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told
             except StopIteration as end:
                 result = as_json(end.value)
                 if (wrong := tool.output_validator.first_mismatch(result)) is not None:
-                    what = (
-                        f"its result violates {wrong.keyword} at {wrong.pointer!r}; return what its type says"
-                    )
-                    raise TypeError(what) from None
+                    what = f"its result violates {wrong.keyword} at {wrong.pointer!r}"
+                    raise TypeError(f"{what}; return what its type says") from None
         except BaseException as error:  # foreign code may raise anything
             if asks_to_end(error):
                 raise

@@ -237,8 +237,7 @@ def refusal(wrong: list[str], file: str) -> ToolError:
 
 
 def _is_builtin_exception(kind: Any) -> bool:
-    is_exception = isinstance(kind, type) and issubclass(kind, Exception)
-    return is_exception and kind.__module__ == builtins.__name__
+    return isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__
 
 
 def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[dict[str, Any], bytes]:

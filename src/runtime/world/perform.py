@@ -184,10 +184,8 @@ class Performer:
 
     def _raise_if_not_stored(self, io: ToolIO) -> None:
         if (error := io.storage_error) is not None:
-            why = errors.system_reason(error)
-            raise StorageFailure(
-                f"the disk failed under a tool ({why}); see to it, and resume the run"
-            ) from error
+            what = f"the disk failed under a tool ({errors.system_reason(error)})"
+            raise StorageFailure(f"{what}; see to it, and resume the run") from error
 
     def _tool_failed(self, at: str, effect: Invoke, error: BaseException, io: ToolIO) -> Failed:
         self._raise_if_not_stored(io)
@@ -253,16 +251,14 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         return ToolReturned(at=at, size=size, met=io.met)
     wrong = effect.tool.output_validator.first_mismatch(plain)
     if wrong is not None:
-        return Failed(
-            at=at, error="output_schema", kind="invalid", place=f"{wrong.pointer} {wrong.keyword}", met=io.met
-        )
+        place = f"{wrong.pointer} {wrong.keyword}"
+        return Failed(at=at, error="output_schema", kind="invalid", place=place, met=io.met)
     return ToolReturned(at=at, result=plain, size=size, met=io.met)
 
 
 def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: bool) -> Failed:
-    if errors.asks_to_end(error) or (
-        isinstance(error, errors.TachographError) and not isinstance(error, errors.ModelError)
-    ):
+    is_ours = isinstance(error, errors.TachographError) and not isinstance(error, errors.ModelError)
+    if is_ours or errors.asks_to_end(error):
         raise error
     kind = "other"
     if isinstance(error, TimeoutError):

@@ -72,8 +72,7 @@ def model_of(
     endpoint = Endpoint(url, address_variable if base_url is None else "the base URL", key_variable)
     kind = AnthropicService if provider == "anthropic" else OpenAIService
     is_renamed = endpoint.host.endswith(("api.openai.com", ".azure.com"))
-    limit_name = "max_completion_tokens" if is_renamed else "max_tokens"
-    service = kind(_sdk(kind.package, kind.least), limit_name)
+    service = kind(_sdk(kind.package, kind.least), "max_completion_tokens" if is_renamed else "max_tokens")
     if not endpoint.key and endpoint.url == home:
         raise InputError(f"{key_variable} is not set", remedy="set it, or give another address")
     known = inspect.signature(attrgetter(service.create)(service.sdk)).parameters
