@@ -33,11 +33,9 @@ from .runtime.resources.mount_path import parse_path
 from .runtime.resources.url import Malformed, parse_entry, parse_url
 from .runtime.run import head_of, make_run
 from .runtime.run_result import RunResult
-from .runtime.tools.contract import Tool
+from .runtime.tools.contract import CLOSED, Tool
 from .runtime.tools.identity import call_key
 from .runtime.world.virtual import Virtual, run_now
-
-_ANY_OBJECT = {"type": "object", "additionalProperties": False}
 
 
 class Decision(Struct, frozen=True):
@@ -85,8 +83,8 @@ def _tool(tool: Tool | Mapping[str, Any]) -> Tool:
     if isinstance(tool, Tool):
         return tool
     (name,) = _values(tool, "a tool", "name")
-    schema = tool.get("input_schema", _ANY_OBJECT)
-    return Tool(name, "", schema, _ANY_OBJECT, tool.get("effect", "read"), lambda arguments, io: {})
+    schema = tool.get("input_schema", CLOSED)
+    return Tool(name, "", schema, CLOSED, tool.get("effect", "read"), lambda arguments, io: {})
 
 
 def decide(

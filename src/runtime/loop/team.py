@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..log.values import Message
 from ..tools.agents import EXIT_PLAN
-from ..tools.contract import Tool, not_run
+from ..tools.contract import CLOSED, Tool, not_run
 from .state import RunState
 
 _TEXT: Final = {"type": "string"}
@@ -109,8 +109,7 @@ _SAID: Final[dict[str, tuple[str, dict[str, str], _Answer]]] = {
     ),
 }
 _GIVEN: Final = "sent agents resting stopped planning created claimed completed free todo todos why".split()
-_CLOSED: Final = {"type": "object", "additionalProperties": False}
-_GIVES: Final = {**_CLOSED, "properties": {name: {} for name in _GIVEN}}
+_GIVES: Final = {**CLOSED, "properties": {name: {} for name in _GIVEN}}
 
 
 @lru_cache
@@ -119,7 +118,7 @@ def team_tool(name: str) -> Tool:
     description, arguments, answer = _SAID[name]
     takes = {key.rstrip("?"): {**_TYPES.get(key, _TEXT), "description": it} for key, it in arguments.items()}
     needed = [key for key in arguments if key[-1] != "?"]
-    given = {**_CLOSED, "properties": takes, "required": needed}
+    given = {**CLOSED, "properties": takes, "required": needed}
     return Tool(name, description, given, _GIVES, "write", not_run, idempotent=True, answer=answer)
 
 

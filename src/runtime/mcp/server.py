@@ -19,7 +19,7 @@ from ...fail.errors import InputError, ToolError
 from ..formats.documents import read_plain
 from ..formats.strict_json import canonical, digest
 from ..tools.agents import DELEGATE, TEAM_NAMES
-from ..tools.contract import Tool, without_marks
+from ..tools.contract import CLOSED, Tool, without_marks
 
 LOCK: Final = "mcp.lock"
 PROFILES: Final = "profiles"
@@ -29,8 +29,7 @@ _REMEDY: Final = "restore it from git, or remove it and accept the servers again
 _parsed: Final = lru_cache(maxsize=1)(json.loads)  # the tasks of a project share one
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,30}")
 _RESULT: Final = {
-    "type": "object",
-    "additionalProperties": False,
+    **CLOSED,
     "required": ["text"],
     "properties": {"text": {"type": "string"}, "structured": {}, "is_error": {"const": True}},
 }
@@ -82,7 +81,7 @@ class McpServer:
         # a place is what the policy says it is, and never what a server says
         schema = {**without_marks(definition["inputSchema"]), "additionalProperties": False}
         return Tool(
-            _name(self.name, name),
+            f"{self.name}__{name}",
             definition.get("description") or definition.get("title") or name,
             schema,
             _RESULT,
@@ -153,7 +152,7 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
 
 def tool_names(root: Path) -> set[str]:
     """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError."""
-    accepted = {_name(server, tool) for server, offered in read_lock(root / LOCK).items() for tool in offered}
+    accepted = {f"{name}__{it}" for name, offered in read_lock(root / LOCK).items() for it in offered}
     profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
     modules = {path.stem for path in (root / "tools").glob("*.py")}
     return modules | profiles | accepted | {*TEAM_NAMES, DELEGATE}
@@ -187,10 +186,6 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
         raise ToolError("is no list of accepted tools", file=path.name, remedy=_REMEDY)
     return servers
-
-
-def _name(server: str, tool: str) -> str:
-    return f"{server}__{tool}"
 
 
 def _is_offer(offered: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ...fail.errors import ToolError
-from .contract import StartsAgent, Tool, not_run
+from .contract import CLOSED, StartsAgent, Tool, not_run
 
 DELEGATE: Final = "delegate"
 EXIT_PLAN: Final = "exit_plan"
@@ -19,7 +19,7 @@ TEAM_NAMES: Final = (
     *("create_todo", "claim_todo", "complete_todo", "list_todos"),
 )
 _INPUT: Final[dict[str, Any]] = {
-    "type": "object",
+    **CLOSED,
     "properties": {
         "task": {"type": "string", "minLength": 1, "description": "What it is to do."},
         "background": {
@@ -29,17 +29,15 @@ _INPUT: Final[dict[str, Any]] = {
         },
     },
     "required": ["task"],
-    "additionalProperties": False,
 }
 TASK: Final = {**_INPUT, "properties": {"task": _INPUT["properties"]["task"]}}
 _WHY: Final = {
-    "type": "object",
+    **CLOSED,
     "properties": {"why": {"type": "string", "description": "Why that one goes on."}},
-    "additionalProperties": False,
 }
 _TOLD: Final = {"description": "What it is about, in a few words.", "prompt": "What it is to do."}
 ENDED: Final = {
-    "type": "object",
+    **CLOSED,
     "properties": {
         "ending": {"type": "string"},
         "answer": {"type": ["string", "null"]},
@@ -47,7 +45,6 @@ ENDED: Final = {
         "agent": {"type": "string"},
         "state": {"type": "string"},
     },
-    "additionalProperties": False,
 }
 
 

@@ -40,6 +40,8 @@ USES: Final[Mapping[str, frozenset[str]]] = {
     "external": frozenset({"read", "list", "write", "get"}),
 }
 EFFECTS: Final = tuple(USES)
+# what is the schema of an object without properties, and what every schema of a tool has
+CLOSED: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": False}
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 Run = Callable[[dict[str, Any], Any], Any]

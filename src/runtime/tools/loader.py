@@ -12,14 +12,13 @@ from typing import Any, Final, NamedTuple
 from ...fail.errors import ToolError, asks_to_end, line_in, system_reason
 from ..formats.documents import read_plain
 from ..formats.strict_json import digest
-from .contract import Tool, refusal
+from .contract import CLOSED, Tool, refusal
 from .project_modules import project_modules
 
 _MOST: Final = 1 << 20
-_CLOSED: Final = {"type": "object", "additionalProperties": False}
 # what a module needs, each with what stands for it while the rest is looked at
 _NEEDED: Final[dict[str, Any]] = {
-    "DESCRIPTION": "", "INPUT_SCHEMA": _CLOSED, "OUTPUT_SCHEMA": _CLOSED, "EFFECT": "pure", "IDEMPOTENT": False,
+    "DESCRIPTION": "", "INPUT_SCHEMA": CLOSED, "OUTPUT_SCHEMA": CLOSED, "EFFECT": "pure", "IDEMPOTENT": False,
 }  # fmt: skip
 
 
