@@ -140,12 +140,11 @@ class Chat:
         self._label, self._was_interrupt = _SAY, False  # whether Ctrl-C came last
         self._one_at_a_time = asyncio.Lock()
         self._jobs: list[asyncio.Task[Any]] = []  # what was said and has not been answered
+        commands = [it for it in _COMMANDS if it[0] == "/"]
         self._session: PromptSession[str] = PromptSession(
             lambda: self._label,
             history=InMemoryHistory([it.text for it in self.lines.events if isinstance(it, log.Arrived)]),
-            completer=WordCompleter(
-                [it for it in _COMMANDS if it[0] == "/"], meta_dict=_COMMANDS, sentence=True
-            ),
+            completer=WordCompleter(commands, meta_dict=_COMMANDS, sentence=True),
             bottom_toolbar=lambda: "working; Ctrl-C interrupts" if self._works else None,
             complete_while_typing=False,
         )

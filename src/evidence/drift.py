@@ -53,9 +53,8 @@ class Cause(Struct):
             return "Damaged records"
         if self.inputs:
             return f"What follows from {some(self.inputs, 'input', mark) if self.inputs[1:] else mark(*self.inputs)}"
-        return (
-            "No recorded input has moved; code of Tachograph, of a package or of an uncalled tool is another"
-        )
+        what = "code of Tachograph, of a package or of an uncalled tool is another"
+        return f"No recorded input has moved; {what}"
 
     def lines(self, mark: Mark = str, most: int = 6) -> list[str]:
         """Return its stories, two lines for each of the first."""

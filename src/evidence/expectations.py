@@ -25,11 +25,8 @@ def missed_expectations(expected: Expected, events: Sequence[Event]) -> list[str
         "modes": [event.mode for event in events if type(event) is StepEnded and event.mode],
         "spans": {name: spans[name] for name in expected.spans or ()},
     }
-    return [
-        f"{name}: expected {wanted}, found {found[name]}"
-        for name, wanted in to_builtins(expected).items()
-        if wanted != found[name]
-    ]
+    pairs = [(name, wanted, found[name]) for name, wanted in to_builtins(expected).items()]
+    return [f"{name}: expected {wanted}, found {it}" for name, wanted, it in pairs if wanted != it]
 
 
 def _verdict(decided: Decided, answers: Mapping[str, str]) -> str:

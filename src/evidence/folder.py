@@ -80,9 +80,8 @@ def _refuse_other(folder: Path) -> None:
     is_free = not folder.exists() and not folder.is_symlink()
     is_record = folder.is_dir() and not folder.is_symlink()
     if not is_free and not (is_record and {path.name for path in folder.iterdir()} <= {*NAMES}):
-        raise OutputError(
-            f"{folder}: something else than a record lies here; remove it, or name another folder"
-        )
+        what = "something else than a record lies here; remove it, or name another folder"
+        raise OutputError(f"{folder}: {what}")
 
 
 def keep_key(partial: Path, key: bytes) -> None:

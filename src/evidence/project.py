@@ -60,11 +60,8 @@ class Project:
 
     def run_names(self) -> list[str]:
         """Return the names of all recorded runs, sorted. Raises OSError for a folder that cannot be read."""
-        return [
-            f"{kind}/{entry.name}"
-            for kind, entry in _in_kinds(self.root / "runs")
-            if entry.is_dir() and not entry.name.endswith((".partial", ".old"))
-        ]
+        found = [it for it in _in_kinds(self.root / "runs") if it[1].is_dir()]
+        return [f"{kind}/{it.name}" for kind, it in found if not it.name.endswith((".partial", ".old"))]
 
     def open_names(self) -> list[str]:
         """Return the names of the runs that have not ended, sorted. Raises OSError likewise."""

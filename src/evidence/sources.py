@@ -48,12 +48,8 @@ def earlier_effects(
     Raises:
         NotRecorded: By what is returned: the earlier run holds no outcome of this call at this address.
     """
-    held = {
-        attempt.at: (call.call, attempt.outcome)
-        for step in all_steps(steps_of(record))
-        for call in step.calls
-        for attempt in call.attempts
-    }
+    calls = (call for step in all_steps(steps_of(record)) for call in step.calls)
+    held = {it.at: (call.call, it.outcome) for call in calls for it in call.attempts}
 
     def answer(at: str, call: Call) -> ToolReturned | Failed:
         earlier, outcome = held.get(at, (None, None))

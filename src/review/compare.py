@@ -164,11 +164,8 @@ def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
         return sampled[name]
 
     # what an earlier policy does not let be called is told by its name, and what is not called at all meets nothing
-    shared = [
-        name
-        for name in new.policy.names.allowed
-        if _may_be_called(new, name) and old.policy.names.allows(name)
-    ]
+    called = [name for name in new.policy.names.allowed if _may_be_called(new, name)]
+    shared = [name for name in called if old.policy.names.allows(name)]
     found: dict[tuple[Any, ...], list[tuple[Change, list[Any]]]] = {}
     held: list[Any] = []  # what has been compared, so that no other leaf gets its identity
     for rule in new.rules:

@@ -46,13 +46,9 @@ def _arguments(gate: Gate, tool: Tool) -> dict[str, Any]:
     for pointer in {**rules.arguments.conditions, **rules.ask_if.conditions}:
         values = examples(*(leaf.conditions.get(pointer, {}) for leaf in (rules.arguments, rules.ask_if)))
         changed = (laid_over(arguments, with_value(parse(pointer), value)) for value in values)
-        fitting = (
-            it
-            for it in chain([arguments], changed)
-            if validator.first_mismatch(it) is None
-            and all(leaf.wrong(tool.filled(it)) != pointer for leaf in leaves)
-        )
-        arguments = next(fitting, arguments)
+        fitting = (it for it in chain([arguments], changed) if validator.first_mismatch(it) is None)
+        met = (it for it in fitting if all(leaf.wrong(tool.filled(it)) != pointer for leaf in leaves))
+        arguments = next(met, arguments)
     return arguments
 
 

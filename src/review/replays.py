@@ -174,8 +174,6 @@ def _is_same_decision(recorded: log.Event, made: log.Event) -> bool:
         return structs.replace(recorded, added=made.added, cost=made.cost, cut=made.cut) == made
     if isinstance(made, log.CallEnded | log.Compacted | log.Received) and type(recorded) is type(made):
         return True  # they may tell reasons too, and decide nothing
-    return (
-        isinstance(recorded, log.Decided)
-        and isinstance(made, log.Decided)
-        and (recorded.at, recorded.decision, recorded.rule) == (made.at, made.decision, made.rule)
-    )
+    if isinstance(recorded, log.Decided) and isinstance(made, log.Decided):
+        return (recorded.at, recorded.decision, recorded.rule) == (made.at, made.decision, made.rule)
+    return False

@@ -29,11 +29,9 @@ def site(runs: Runs) -> Iterator[tuple[str, str]]:
     """
     for name, events in runs:
         yield f"runs/{name}.html", page(f"runs/{name}", events, index="../../index.html")
-    kinds = [
-        part
-        for kind, of_kind in groupby(runs, lambda run: run[0].partition("/")[0])
-        for part in (element("h2", kind), element("ul", *(_entry(*run) for run in of_kind)))
-    ]
+    kinds: list[Html] = []
+    for kind, of_kind in groupby(runs, lambda run: run[0].partition("/")[0]):
+        kinds += [element("h2", kind), element("ul", *(_entry(*run) for run in of_kind))]
     head = element("header", element("h1", "Recorded runs"))
     yield "index.html", document("Recorded runs", head, element("main", *kinds))
 

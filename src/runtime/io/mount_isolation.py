@@ -37,11 +37,8 @@ def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: 
     ancestors = {name: _ancestors(name, root.fd) for name, root in roots.items()}
     for name, source in written.items():
         own = ancestors[name][0]
-        problems = [
-            f"overlaps {other}"
-            for other, above in ancestors.items()
-            if other != name and (own in above or above[0] in ancestors[name])
-        ]
+        others = [(other, ids) for other, ids in ancestors.items() if other != name]
+        problems = [f"overlaps {other}" for other, ids in others if own in ids or ids[0] in ancestors[name]]
         problems += [f"holds {file}" for file, path in guarded.items() if own in _folders_of(path)]
         problems += _governed(roots[name].fd)
         if problems:

@@ -130,11 +130,8 @@ class Workspace:
 
     def _check_apart(self) -> None:
         """Refuse a writable folder that overlaps another: writing there would change that one too."""
-        written = {
-            f"mount {name!r}": str(mount.source)
-            for name, mount in self.mounts.items()
-            if mount.mode == "write" and mount.source is not None
-        }
+        given = [(f"mount {name!r}", it) for name, it in self.mounts.items() if it.source is not None]
+        written = {name: str(it.source) for name, it in given if it.mode == "write"}
         if written:
             roots = {f"mount {name!r}": root for name, root in self.roots.items()}
             roots |= {f"host {name!r}": root for name, root in self.host_roots.items()}

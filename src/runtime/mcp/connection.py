@@ -263,9 +263,8 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
             with contextlib.suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 while line := await stdout.readline():  # one that is too long is a ValueError, and ends it
                     try:
-                        message: Any = SessionMessage(
-                            jsonrpc_message_adapter.validate_json(line, by_name=False)
-                        )
+                        parsed = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        message: Any = SessionMessage(parsed)
                     except ValueError as error:
                         message = error
                     await told.send(message)

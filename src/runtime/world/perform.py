@@ -227,12 +227,8 @@ def given(effect: Invoke) -> tuple[Any, list[Fact]]:
     for place in effect.tool.places:
         for judged_as, text in place.find(arguments):
             for mark, kind in placeholders(text):
-                if (
-                    kind in effect.reveals
-                    and judged_as not in ("text", "any")
-                    and mark not in unknown
-                    and not _PLAIN.fullmatch(redactor.reveal(mark, {kind}))
-                ):
+                is_put = kind in effect.reveals and judged_as not in ("text", "any") and mark not in unknown
+                if is_put and not _PLAIN.fullmatch(redactor.reveal(mark, {kind})):
                     found.append(Withheld(mark, "not_plain"))
     return to_builtins(redactor.reveal(arguments, effect.reveals)), found
 
