@@ -24,7 +24,6 @@ HERE = Path(__file__).parent
 TOOLS = ["echo", "look", "save", "log", "mail", "page", "odd"]
 TEAM = ["send_message", "list_agents", "stop_agent"]
 BOARD = ["create_todo", "claim_todo", "complete_todo", "list_todos"]
-MATES = ["anna", "ben"]
 TOKEN = "ghp_" + "a1B2" * 9
 BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial

@@ -168,8 +168,7 @@ class Internet:
         self.proxy = Server(ok(b"proxy"))
 
     def _answer(self, peer: socket.socket, server: Server) -> None:
-        path = server.requests[-1].split()[1].decode()
-        peer.sendall(self.pages.get(path, page(404)))
+        peer.sendall(self.pages.get(server.requests[-1].split()[1].decode(), page(404)))
 
     @property
     def requests(self) -> list[str]:

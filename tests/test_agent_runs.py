@@ -61,8 +61,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_the_way_of_a_recorded_run(project: Path) -> None:
     out, model = project / "out/first", Model()
-    agent = agent_of(project, model)
-    result = proved(agent, out, "What is in a?", deadline_s=600)
+    result = proved(agent_of(project, model), out, "What is in a?", deadline_s=600)
     assert (result.ending, result.answer, result.steps) == ("final_answer", "done", 3)
     assert sorted(files(out)) == sorted(NAMES)
     assert model.asked == 3  # neither a replay nor a check asks the model
@@ -324,8 +323,7 @@ def test_a_report_outside_of_a_project_links_to_nothing(
     """Nobody knows where the policy lies from there."""
     monkeypatch.chdir(project)
     Path("own.yaml").write_text(json.dumps(POLICY), encoding="utf-8")
-    agent = Agent(Model(), NAMED, Policy.load("own.yaml"), mounts={"book": "book"})
-    tachograph.record(agent, "?", out="out")
+    tachograph.record(Agent(Model(), NAMED, Policy.load("own.yaml"), mounts={"book": "book"}), "?", out="out")
     report = Path("out/run_report.md").read_text(encoding="utf-8")
     assert "own.yaml#/sandbox/mounts/book" in report and "](" not in report
 

@@ -119,10 +119,9 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
         Tool("send", "?", CLOSED, CLOSED, "external", lambda arguments, io: {}),
     ]
     own = ("think", "think", "think", "send", "absent")
-    middle = steps(*own, "leaf", "leaf", "to_leaf", "exit_plan", *TEAM)
     models = [
         steps("middle", "middle", "middle", "leaf", "think", "to_leaf", "mate", *TEAM),
-        middle,
+        steps(*own, "leaf", "leaf", "to_leaf", "exit_plan", *TEAM),
         steps(*own),
     ]
     plan = random_policy(draw) if draw.random() < 0.3 else None
@@ -149,8 +148,7 @@ def test_random_live_trees_replay_and_resume_to_the_same_bytes(tmp_path: Path) -
     for number, agent in enumerate(agents):
         out, again = tmp_path / f"{number}", tmp_path / f"again{number}"
         lines = (out / "state.jsonl").read_bytes().splitlines(keepends=True)
-        events = tachograph.replay(agent, out).events
-        kinds |= {(type(event), event.at.count("/")) for event in events}
+        kinds |= {(type(event), event.at.count("/")) for event in tachograph.replay(agent, out).events}
         kept = b"".join(lines[: random.Random(number).randint(1, len(lines) - 1)])
         (tmp_path / f"again{number}.partial").mkdir()
         (tmp_path / f"again{number}.partial/state.jsonl").write_bytes(kept)

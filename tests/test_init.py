@@ -52,8 +52,7 @@ def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, 
         ).stdout.decode()
 
     assert "tachograph check" in run(here, "init", os.path.relpath(tmp_path / below, here))
-    written = {path for path in tree(tmp_path) - before if not path.startswith(below)}
-    assert written == set()
+    assert {path for path in tree(tmp_path) - before if not path.startswith(below)} == set()
     project = tmp_path / below
     runs = {f"runs/first/{name}/state.jsonl" for name in ("answer", "denied")}
     places = (

@@ -131,10 +131,8 @@ def test_what_it_uses_up_counts(project: Path) -> None:
 
 def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
     reader = reader_in(project, "someone@mail.test knows")
-    of = policy(redact={"kinds": ["email"]})
-    lead = lead_of(project, research_of(reader, "one", "two"), of, ONE_CALL)
-    made = proved(lead, project / "out")
-    assert "<secret:email:" in result_in(made.events)["result"][1]
+    lead = lead_of(project, research_of(reader, "one", "two"), policy(redact={"kinds": ["email"]}), ONE_CALL)
+    assert "<secret:email:" in result_in(proved(lead, project / "out").events)["result"][1]
     for path in (project / "out").iterdir():
         assert b"someone@mail.test" not in path.read_bytes()
 
@@ -280,8 +278,7 @@ def test_what_ends_a_run_is_not_for_a_function_to_catch(project: Path, denied: s
 
 def test_the_model_has_no_inner_agent_work(project: Path) -> None:
     turns = [("reader", {"task": "evil"})], *ONE_CALL
-    lead = lead_of(project, research_of(reader_in(project), "one"), turns=turns)
-    made = proved(lead, project / "out")
+    made = proved(lead_of(project, research_of(reader_in(project), "one"), turns=turns), project / "out")
     decided = [(it.at, it.decision) for it in made.events if isinstance(it, log.Decided)]
     assert decided[:3] == [("1.c0.d", "deny"), ("2.c0.d", "allow"), ("2.c0.g1.d", "allow")]
 
@@ -314,14 +311,12 @@ def test_what_a_function_gets_is_its_own(project: Path) -> None:
         is_first = about["call"] == {"name": "reader", "arguments": {"task": "one"}}
         return {"arguments": {"task": "x", "background": True}} if is_first else None
 
-    lead = lead_of(project, research, hooks=Hooks("late", before_call=later))
-    proved(lead, project / "out")
+    proved(lead_of(project, research, hooks=Hooks("late", before_call=later)), project / "out")
 
 
 def test_the_model_cannot_spoil_what_a_function_proposes(project: Path) -> None:
     turns = [("reader", {"task": "one"})], *ONE_CALL
-    lead = lead_of(project, research_of(reader_in(project), "one"), turns=turns)
-    made = lead.run("?")
+    made = lead_of(project, research_of(reader_in(project), "one"), turns=turns).run("?")
     assert made.ending == "final_answer" and any(isinstance(it, log.AgentStarted) for it in made.events)
 
 

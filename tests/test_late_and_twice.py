@@ -61,8 +61,7 @@ def agent(
     Path("policy").mkdir(exist_ok=True)
     Path("policy/p.yaml").write_text(POLICY.replace("ASKED", asked))
     model = script([(name, {"a": 1} if arguments is None else arguments)], "done")
-    tools = rest.pop("tools", [add, pay, put])
-    return Agent(model, tools, Policy.load("policy/p.yaml"), **rest)
+    return Agent(model, rest.pop("tools", [add, pay, put]), Policy.load("policy/p.yaml"), **rest)
 
 
 def in_doubt() -> None:
@@ -106,8 +105,7 @@ def test_a_late_person_is_silence() -> None:
             await asyncio.sleep(9)
         return Answer("allow")
 
-    result = agent(asked="add", approve=person).run("q")
-    assert "policy_denied" in str(result.messages[-2]["content"])
+    assert "policy_denied" in str(agent(asked="add", approve=person).run("q").messages[-2]["content"])
 
 
 def test_an_agent_in_code_may_not_write_its_policy() -> None:

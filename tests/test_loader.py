@@ -29,8 +29,7 @@ def run(args, io):
 
 def project(root: Path, source: str | bytes = SOURCE, name: str = "say") -> Path:
     (root / "tools").mkdir(exist_ok=True)
-    text = source.encode() if isinstance(source, str) else source
-    (root / "tools" / f"{name}.py").write_bytes(text)
+    (root / "tools" / f"{name}.py").write_bytes(source.encode() if isinstance(source, str) else source)
     return root
 
 
@@ -56,8 +55,7 @@ def test_the_shipped_tools_load() -> None:
     root = Path(__file__).parents[1]
     tools, modules = load_tools(SHIPPED, root)
     assert sorted(tool.name for tool in tools) == sorted(path.stem for path in (root / "tools").glob("*.py"))
-    kinds = {tool.name: [place.kind for place in tool.places] for tool in tools}
-    assert kinds == {
+    assert {tool.name: [place.kind for place in tool.places] for tool in tools} == {
         "search": [],
         "fetch": ["url"],
         "read": ["path:read"],

@@ -282,10 +282,9 @@ def test_a_damaged_middle_or_a_line_too_many_is_refused_and_left_as_it_is(tmp_pa
     task, folder = made_with(tmp_path / "p", "call")
     partial = folder.rename(partial_of(folder))
     whole, writer = (partial / "state.jsonl").read_bytes(), LineWriter()
-    more = [*(line.text for line in read_log(whole)), STEPS[3]]
     for data, error in (
         (whole.replace(b"echo", b"ECHO"), RecordError),
-        (b"".join(map(writer.line, more)), Diverged),
+        (b"".join(map(writer.line, [*(line.text for line in read_log(whole)), STEPS[3]])), Diverged),
     ):
         (partial / "state.jsonl").write_bytes(data)
         with pytest.raises(error):

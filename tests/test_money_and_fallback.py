@@ -142,9 +142,8 @@ def test_prices_decide_only_what_they_are_held_against(
     root = make_project(tmp_path / "p", rows)
     monkeypatch.chdir(root)
     assert exit_code("run") == 0
-    dearer = {"prices": {"stub:script": {"input": "10001"}}}
     for name, delta, code, said in (
-        ("dearer", dearer, 0, "decides the same"),
+        ("dearer", {"prices": {"stub:script": {"input": "10001"}}}, 0, "decides the same"),
         ("unpaid", {"prices": None}, 2, "stub:script"),
         ("poor", {"loop_budget": {"max_cost": "0.3 USD"}}, 1, "goes another way"),
     ):
@@ -164,8 +163,7 @@ def test_a_refused_step_costs_nothing() -> None:
     def paused(asked: LLMInput) -> LLMOutput:
         return LLMOutput(text="wait", finish_reason="pause", usage={"input_tokens": 5000, "output_tokens": 1})
 
-    prices = {"callable:paused": {"input": "2", "output": "10"}}
-    made = Agent(paused, [], policy(prices=prices)).run("?")
+    made = Agent(paused, [], policy(prices={"callable:paused": {"input": "2", "output": "10"}})).run("?")
     assert [it.cost for it in made.events if isinstance(it, StepEnded)] == [10010, 0]
 
 

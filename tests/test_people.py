@@ -32,8 +32,7 @@ def project(tmp_path: Path) -> Path:
 
 def agent_of(project: Path, approve: Any, **approval: Any) -> Agent:
     policy = Policy.from_dict(merged(POLICY, {"approval": {"required_for": ["echo"], **approval}}))
-    model = script([("echo", {"text": "a"})], "done")
-    return Agent(model, ["echo"], policy, root=project, approve=approve)
+    return Agent(script([("echo", {"text": "a"})], "done"), ["echo"], policy, root=project, approve=approve)
 
 
 def said_in(events: list[Event]) -> Answered:
@@ -133,8 +132,7 @@ def test_a_question_can_be_stopped(project: Path, scope: str) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    agent = agent_of(project, never)
-    result = asyncio.run(asyncio.wait_for(agent.arun("?", started=worlds.append), BOUND))
+    result = asyncio.run(asyncio.wait_for(agent_of(project, never).arun("?", started=worlds.append), BOUND))
     assert result.ending == ("final_answer" if scope else "cancelled")
     assert not [event for event in result.events if isinstance(event, Answered)]
 
@@ -224,5 +222,4 @@ def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
 
 
 def test_without_a_terminal_nobody_allows(project: Path) -> None:
-    result = agent_of(project, tachograph.approve_at_terminal).run("?")
-    assert said_in(result.events).answer == "deny"
+    assert said_in(agent_of(project, tachograph.approve_at_terminal).run("?").events).answer == "deny"

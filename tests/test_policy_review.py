@@ -343,8 +343,7 @@ def test_what_no_test_notices_comes_with_one_that_does(
 ) -> None:
     assert exit_code("policy", "coverage") == 0
     file = shipped / "policy/tests/v1.yaml"
-    text = file.read_text()
-    file.write_text(text.replace("expect: allow", "expect: deny", 1))
+    file.write_text(file.read_text().replace("expect: allow", "expect: deny", 1))
     assert exit_code("policy", "coverage") == 2  # a test that fails notices nothing
     for policy in ("policy/v1.yaml", "policy/desk.yaml", "policy/secrets.yaml"):
         head = f"schema: policy-tests/v1\npolicy: {policy}\ntests:\n"
@@ -364,10 +363,8 @@ def test_what_is_printed_as_yaml_is_read_as_the_same(value: Any) -> None:
 
 
 def test_a_draft_never_allows_more_than_the_policy_of_the_runs() -> None:
-    policy = Policy.from_dict(merged(BASE, {"loop_budget": {"max_attempts": 1}}))
-    gate = Gate(policy)
-    draft = suggest([(gate, [Question(Step())])])
-    assert wider(gate, Gate(draft), {}) == []
+    gate = Gate(Policy.from_dict(merged(BASE, {"loop_budget": {"max_attempts": 1}})))
+    assert wider(gate, Gate(suggest([(gate, [Question(Step())])])), {}) == []
 
 
 @pytest.mark.parametrize("own", [{}, {"methods": ["POST"]}])

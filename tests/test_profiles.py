@@ -253,8 +253,7 @@ def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: s
     own = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
     clerk = Agent(script("", answer), [], policy(), output_type=kind)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
-    front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own)
-    made = front.run("?")
+    made = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own).run("?")
     assert (made.answer, made.output) == (answer, value)
 
 
@@ -351,8 +350,7 @@ def test_after_a_hand_off_the_rest_of_the_reply_is_not_made(project: Path) -> No
     clerk = Agent(script("", "done"), ["echo"], policy("echo"))
     calls = [("to_clerk", {}), ("echo", {"text": "x"})]
     tools = [clerk.as_tool("to_clerk", "C.", hands_over=True), "echo"]
-    front = Agent(script(calls), tools, policy("to_clerk", "echo"))
-    made = proved(front, project / "out")
+    made = proved(Agent(script(calls), tools, policy("to_clerk", "echo")), project / "out")
     assert [event.decision for event in made.events if isinstance(event, Decided)] == ["allow"]
     told = [json.loads(it["content"]) for it in made.messages if it["role"] == "tool"]
     assert [it.get("state") or it["error"] for it in told] == ["handed over", "not_reached"]

@@ -83,8 +83,7 @@ def test_no_byte_of_a_record_holds_a_secret(tmp_path: Path) -> None:
         agent_of(model, sent, redact={"reveal_to": {"send": ["env", "github_token"]}}),
         tmp_path / "out",
     )
-    question = f"What is {VALUE} beside {TOKEN}?"
-    assert proved(agent, out, question).ending == "final_answer"
+    assert proved(agent, out, f"What is {VALUE} beside {TOKEN}?").ending == "final_answer"
     assert not holds(out) and sorted(path.name for path in out.iterdir())[0] == "manifest.json"
     assert VALUE not in "".join(model.asked) and TOKEN not in "".join(model.asked)
     assert VALUE in sent[0] and TOKEN in sent[0]  # the tool that the policy names was given both
@@ -217,8 +216,7 @@ def test_a_value_that_would_change_a_path_is_withheld(monkeypatch: pytest.Monkey
         return "ok"
 
     model = script([("peek", {"path": "book/ordinary/../../elsewhere"})], "done")
-    agent = agent_of(model, [], peek, redact={"reveal_to": {"peek": ["env"]}}, on_deny="inform")
-    result = agent.run("?")
+    result = agent_of(model, [], peek, redact={"reveal_to": {"peek": ["env"]}}, on_deny="inform").run("?")
     assert seen == []
     assert not any(isinstance(event, ToolReturned) for event in result.events)
 

@@ -123,8 +123,7 @@ def test_stops_are_shown() -> None:
 
 
 def test_calls_of_a_reply_that_cannot_be_used_are_shown() -> None:
-    log = Log().replied(call("a"), call("b"), problem="cut off")
-    events = log.gave_up("llm_invalid_output")
+    events = Log().replied(call("a"), call("b"), problem="cut off").gave_up("llm_invalid_output")
     assert [row[2:] for row in steps(events)] == [
         ("1", "llm_invalid_output"),
         ("not reached", ""),

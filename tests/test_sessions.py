@@ -72,8 +72,7 @@ def test_a_turn_that_was_under_way_is_finished(tmp_path: Path) -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-        agent = Agent(model, [], Policy.from_dict(POLICY))
-        async with Session(agent, tmp_path / "talk") as session:
+        async with Session(Agent(model, [], Policy.from_dict(POLICY)), tmp_path / "talk") as session:
             asking = asyncio.create_task(session.ask("hello"))
             await asked.wait()
         with pytest.raises(asyncio.CancelledError):

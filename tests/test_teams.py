@@ -80,8 +80,7 @@ def count_of(events: list[log.Event], kind: type[log.Event]) -> int:
 def test_a_mate_goes_on_with_what_it_knows_and_each_answer_is_told_once(tmp_path: Path) -> None:
     lead = Scripted([told("anna", "first")], "wait", [told("anna", "second")], "wait", "all")
     anna = Scripted("one", "two")
-    agent = team(lead, anna=anna)
-    made = proved(agent, tmp_path / "run", "go")
+    made = proved(team(lead, anna=anna), tmp_path / "run", "go")
     assert anna.heard() == ["first", "Message from the agent of the run: second"]
     assert lead.heard() == ["go", "Message from anna: one", "Message from anna: two"]
     assert (made.answer, count_of(made.events, log.AgentStarted), count_of(made.events, log.TurnEnded)) == (
@@ -231,8 +230,7 @@ def test_a_mate_of_before_a_hand_over_is_not_told_more(tmp_path: Path, has_hooks
     )
     lead, anna = Scripted([told("anna", "1")], "wait", [("to_other", {})]), Scripted("a", "b")
     other = Scripted([told("anna", "2")], *(["done"] if has_hooks else ["wait", "done"]))
-    agent = handing_over(lead, other, anna, hooks=hooks)
-    made = proved(agent, tmp_path / "run", "go")
+    made = proved(handing_over(lead, other, anna, hooks=hooks), tmp_path / "run", "go")
     assert (made.answer, count_of(made.events, log.AgentStarted), anna.heard()) == ("done", 3, ["2"])
     assert ("b" in seen) == has_hooks
     places = [event.at for event in made.events]
@@ -241,8 +239,7 @@ def test_a_mate_of_before_a_hand_over_is_not_told_more(tmp_path: Path, has_hooks
 
 def test_hooks_on_results_of_who_goes_on_are_not_passed_by() -> None:
     lead, other = Scripted([told("anna", "1"), ("to_other", {})]), Scripted("wait", "done")
-    hooks = [Hooks("guard", after_call=lambda about: None)]
-    handing_over(lead, other, Scripted("a"), hooks=hooks).run("go")
+    handing_over(lead, other, Scripted("a"), hooks=[Hooks("guard", after_call=lambda about: None)]).run("go")
     assert "Message from anna: I ended without an answer: cancelled" in other.heard()
 
 

@@ -263,8 +263,7 @@ def test_the_tree_of_each_run(name: str) -> None:
 
 
 def test_the_canonical_run() -> None:
-    events = [line.event for line in read_log(CANONICAL.read_bytes())]
-    spans = spans_of(events)
+    spans = spans_of([line.event for line in read_log(CANONICAL.read_bytes())])
     check(spans, "canonical-v1-s7")
     read_back(spans)
     parts = {"agent_step": 5, "llm_call": 5, "policy_check": 4, "tool_call": 4, "retry_attempt": 4}
@@ -303,8 +302,7 @@ def test_what_spans_say() -> None:
         "agent.terminal_reason": "final_answer",
         "agent.policy.version": "0123456789ab",
     }
-    said = [(model, of_model), (policy, of_policy), (tool, of_tool), (root, of_root)]
-    for span, attributes in said:
+    for span, attributes in [(model, of_model), (policy, of_policy), (tool, of_tool), (root, of_root)]:
         assert span.attributes.items() >= attributes.items()
     times = [
         (span.start_ns - BEGAN, span.end_ns - BEGAN) for span in (step, model, policy, tool, attempt, root)

@@ -30,8 +30,7 @@ class Stay:
 @tool(effect="read")
 def look(path: ReadPath, io: Any) -> str:
     """Read a file."""
-    text: str = io.read(path)
-    return text
+    return io.read(path)
 
 
 @tool(effect="pure")

@@ -149,8 +149,7 @@ class Open:
 
     def run(self, past: Sequence[Line] = (), settled: Any = None) -> Journal:
         world = Virtual(self.workspace, self.task.fault, self.arrivals, self.task.answer)
-        run = make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled)
-        return run_now(run)[1]
+        return run_now(make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled))[1]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -168,14 +167,12 @@ def test_programs(
         whole = Open(task, arrivals, stack, place / "whole").run()
         lines = read_log(whole.data)
         assert lines[-1].event.ending in ENDINGS  # type: ignore[attr-defined]
-        replayed = run_now(make_run(task.run_spec(), task.head(), None, lines))[1]
-        assert replayed.data == whole.data
+        assert run_now(make_run(task.run_spec(), task.head(), None, lines))[1].data == whole.data
         spans_of(whole.events)
         report(whole.events)
         outline(whole.events)
         cut = data.draw(st.integers(0, len(lines) - 1))
-        died = Open(task, arrivals, stack, place / "died")
-        _play(died, lines[:cut], whole)
+        _play(Open(task, arrivals, stack, place / "died"), lines[:cut], whole)
 
 
 def _play(died: Open, past: list[Line], whole: Journal) -> None:

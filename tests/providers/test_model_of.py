@@ -90,8 +90,7 @@ def test_settings_of_a_request(serve: Any) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_each_loop_and_each_process_has_a_client(serve: Any, language: Any, monkeypatch: Any) -> None:
-    service = serve(chunked(whole(language, language.said("hi")), is_whole=True))
-    made = model(language, service)
+    made = model(language, serve(chunked(whole(language, language.said("hi")), is_whole=True)))
     clients = []
 
     async def ask_twice() -> None:
@@ -121,8 +120,7 @@ def test_a_run_with_a_call(serve: Any, language: Any) -> None:
     word = {"type": "object", "additionalProperties": False, "properties": {"word": {"type": "string"}}}
     look = Tool("look", "Look", word, word, "read", lambda arguments, io: {"word": "y"})
     delta = {"tool_registry": {"allowed": ["look"]}, "loop_budget": {"max_tokens": 10**6}}
-    policy = Policy.from_dict(merged(POLICY, delta))
-    result = Agent(model(language, service), [look], policy).run("what?")
+    result = Agent(model(language, service), [look], Policy.from_dict(merged(POLICY, delta))).run("what?")
     assert (result.ending, result.answer, result.steps) == ("final_answer", "found y", 2)
     assert [event.at for event in result.events if ".m" in event.at] == ["1.m1", "2.m1", "2.m1.w", "2.m2"]
     sent = str(service.requests[2][2]["messages"])

@@ -102,8 +102,7 @@ def test_why_it_stopped(serve: Any, language: Any, parts: Any, stop: str, finish
 )  # fmt: skip
 def test_usage(serve: Any, language: Any, first: bytes, last: bytes, read: Any) -> None:
     out = reply(language, serve(answer(first + language.said("hi") + last + language.end)))
-    usage = read_reply(out, "1.m1", 1, 10).usage
-    assert structs.astuple(usage) == (*read, 0, 0, 0)[:6]
+    assert structs.astuple(read_reply(out, "1.m1", 1, 10).usage) == (*read, 0, 0, 0)[:6]
 
 
 def test_a_history_for_anthropic(serve: Any) -> None:
@@ -166,8 +165,7 @@ def sent_back(language: Any, serve: Any, parts: Any, stop: str, change: Any = No
 
 
 def test_signed_thinking_goes_back_as_it_came(serve: Any) -> None:
-    parts = [THINK, A.said("so", index=1), A.call(2, "look", "{}")]
-    out, turn = sent_back(A, serve, parts, "tool_calls")
+    out, turn = sent_back(A, serve, [THINK, A.said("so", index=1), A.call(2, "look", "{}")], "tool_calls")
     call = {"type": "tool_use", "id": "tc_1_0", "name": "look", "input": {}}
     assert out.text == "so" and turn["content"] == [WHO, {"type": "text", "text": "so"}, call]
 

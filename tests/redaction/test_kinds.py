@@ -139,8 +139,7 @@ def test_the_source_the_pages_and_the_lock_of_this_project_stay() -> None:
     ],
 )  # fmt: skip
 def test_a_placeholder_swallows_nothing_beside_the_secret(text: str, wanted: str) -> None:
-    redactor = Redactor(KEY_KINDS, {}, KEY)
-    shown = redactor.text(text)
+    shown = Redactor(KEY_KINDS, {}, KEY).text(text)
     for placeholder, kind in placeholders(shown):
         shown = shown.replace(placeholder, f"<{kind}>")
     assert shown == wanted

@@ -72,8 +72,7 @@ def test_what_was_given_out_can_be_put_back(text: str) -> None:
 def test_keys_that_would_be_one_stay_two() -> None:
     assert len(redactor().data({FORGED: 1, FORGED.replace(":", "::", 1): 2})) == 2
     redact = redactor()
-    once = redact.text(MAIL)
-    assert sorted(redact.reveal({once: 1, MAIL: 2}, ALL).values()) == [1, 2]
+    assert sorted(redact.reveal({redact.text(MAIL): 1, MAIL: 2}, ALL).values()) == [1, 2]
 
 
 def test_a_placeholder_follows_from_key_and_value_alone() -> None:

@@ -17,8 +17,7 @@ NAMES = sorted({path.stem for path in (ROOT / "tools").glob("*.py")} - {"reviewe
 
 
 def called(name: str, which: str) -> CallView:
-    file = ROOT / "tools" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
