@@ -17,6 +17,7 @@ import yaml
 
 import tachograph
 from tachograph import Agent, LLMInput, LLMOutput, RunResult, ToolCall
+from tachograph.evidence.folder import partial_of
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 
@@ -177,6 +178,22 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         **{key: scenario[key] for key in AS_THEY_ARE if key in scenario},
         "expected": scenario["expect"],
     }
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    """Put another text in the place of one that a file holds."""
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_bytes(text.replace(old, new).encode())
+
+
+def cut(record: Path, end: int, run: Path | None = None) -> Path:
+    """Lay the first lines of a record as an open run, beside it or for another one, and return its folder."""
+    partial = partial_of(run or record)
+    partial.mkdir()
+    lines = (record / "state.jsonl").read_bytes().splitlines(keepends=True)
+    (partial / "state.jsonl").write_bytes(b"".join(lines[:end]))
+    return partial
 
 
 def said_of(said: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tachograph.runtime.log import events as log
 from tachograph.runtime.log import steps as log_steps
 from tachograph.runtime.log.addresses import place_of
 from tachograph.testing import decide
-from tests.project import POLICY, merged, script
+from tests.project import POLICY, cut, merged, script
 
 TEAM = ["mate", "both", "send_message", "stop_agent"]
 NAMES = ["say", "note", "think", "send", "middle", "leaf", "to_leaf", "exit_plan", *TEAM]
@@ -147,11 +147,10 @@ def test_random_live_trees_replay_and_resume_to_the_same_bytes(tmp_path: Path) -
     kinds, doubts = set(), ""
     for number, agent in enumerate(agents):
         out, again = tmp_path / f"{number}", tmp_path / f"again{number}"
-        lines = (out / "state.jsonl").read_bytes().splitlines(keepends=True)
-        kinds |= {(type(event), event.at.count("/")) for event in tachograph.replay(agent, out).events}
-        kept = b"".join(lines[: random.Random(number).randint(1, len(lines) - 1)])
-        (tmp_path / f"again{number}.partial").mkdir()
-        (tmp_path / f"again{number}.partial/state.jsonl").write_bytes(kept)
+        events = tachograph.replay(agent, out).events
+        kinds |= {(type(event), event.at.count("/")) for event in events}
+        partial = cut(out, random.Random(number).randint(1, len(events) - 1), again)
+        kept = (partial / "state.jsonl").read_bytes()
         try:
             resumed = tachograph.resume(agent, again)
         except InDoubt as doubt:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.commands import exit_code, output_of
-from tests.project import POLICY, make_project, merged
+from tests.project import POLICY, edit, make_project, merged
 from tests.providers.service import SECRET, Answer, O, Service, answer, whole
 
 # only the processes that run these tests import them
@@ -323,10 +323,7 @@ def test_a_conversation_goes_on_after_its_process(
 
 
 def test_an_effect_in_doubt(project: Path, begin: Any) -> None:
-    tool = project / "tools/mail.py"
-    tool.write_text(
-        tool.read_text().replace("    return", "    import os\n    os.kill(os.getpid(), 9)\n    return")
-    )
+    edit(project / "tools/mail.py", "    return", "    import os\n    os.kill(os.getpid(), 9)\n    return")
     terminal = begin("talker", answers=[calls("mail", path="x", text="one"), says("well")])
     terminal.type("work\r", "approval: tool", label="[y/n]")
     terminal.type("y\r")

@@ -16,7 +16,7 @@ from tachograph.evidence.record import record
 from tachograph.evidence.record_files import recorded_log
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
-from tests.project import make_project, scenarios
+from tests.project import edit, make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
 
@@ -73,10 +73,7 @@ def test_a_changed_input_is_found(
     tmp_path: Path, name: str, file: str, old: str, new: str, kinds: set[str]
 ) -> None:
     recorded(tmp_path, name)
-    path = tmp_path / file
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
+    edit(tmp_path / file, old, new)
     found = check(load_task(tmp_path / f"tasks/s/{name}.yaml"), tmp_path / "runs/s" / name, "run")
     assert kinds <= {difference.kind for difference in found}, found
 
@@ -113,7 +110,7 @@ def test_lines_in_another_order_are_found(tmp_path: Path) -> None:
 def test_a_script_says_what_enters(tmp_path: Path) -> None:
     _, folder = recorded(tmp_path, "conversation_with_an_interrupt")
     file = tmp_path / "tasks/s/conversation_with_an_interrupt.yaml"
-    file.write_text(file.read_text().replace("rather this", "rather that"))
+    edit(file, "rather this", "rather that")
     assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
 
 

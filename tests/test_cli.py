@@ -14,7 +14,7 @@ import pytest
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
 from tests.commands import exit_code, output_of
-from tests.project import make_project, scenarios
+from tests.project import cut, edit, make_project, scenarios
 from tests.servers import unused_port
 
 ROOT = Path(__file__).parents[1]
@@ -59,8 +59,7 @@ def test_damage_is_told_by_exit_code_1(
     project: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     exit_code("run")
-    path = project / "runs/s/call/run_report.md"
-    path.write_text(path.read_text().replace("hi", "ho"))
+    edit(project / "runs/s/call/run_report.md", "hi", "ho")
     assert "run_report.md" in output_of(capsys, command, code=1).out
 
 
@@ -139,9 +138,7 @@ BROKEN = [
 def test_a_broken_file_is_named_and_nothing_is_written(
     project: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, word: str
 ) -> None:
-    path = project / file
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
+    edit(project / file, old, new)
     said = output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
     assert said.count("\n") == 1
     assert word in said
@@ -150,10 +147,8 @@ def test_a_broken_file_is_named_and_nothing_is_written(
 
 def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "tasks/s/call.yaml"
-    path.write_text(path.read_text().replace('"answer": "done"', '"say": "on", "calls": [{"tool": "echo"}]'))
-    path.write_text(
-        path.read_text().replace('"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
-    )
+    edit(path, '"answer": "done"', '"say": "on", "calls": [{"tool": "echo"}]')
+    edit(path, '"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
     assert "tasks/s/call.yaml:1:" in output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
     assert not list((project / "runs").glob("*/*"))
 
@@ -161,8 +156,7 @@ def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.Cap
 def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code("run")
     before = (project / "runs/s/call/state.jsonl").read_bytes()
-    path = project / "tasks/s/call.yaml"
-    path.write_text(path.read_text().replace('"final_answer"', '"loop_budget"'))
+    edit(project / "tasks/s/call.yaml", '"final_answer"', '"loop_budget"')
     os.chdir(project / "tasks")  # which the fixture takes back
     told = output_of(capsys, "run", "s/call", code=1).err.partition("tachograph show ")[2].partition("`")[0]
     assert exit_code("show", told) == 0 and exit_code("doctor") == 0
@@ -174,10 +168,7 @@ def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.Cap
 def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code("run")
     folder = project / "runs/s/sent_once"
-    data = (folder / "state.jsonl").read_bytes()
-    partial = project / "runs/s/sent_once.partial"
-    partial.mkdir()
-    (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
+    partial = cut(folder, 4)  # up to the beginning of the call
     assert "resume" in output_of(capsys, "run", "tasks/s/sent_once.yaml", code=2).err
     (partial / "mounts").mkdir(exist_ok=True)
     assert exit_code("show", "s/sent_once.partial") == 0
@@ -205,9 +196,8 @@ def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_ctrl_c_leaves_a_run_that_goes_on(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = project / "tools/echo.py"
     interrupt = '    if __import__("os").environ.pop("INTERRUPT", ""):\n        raise KeyboardInterrupt\n'
-    path.write_text(path.read_text().replace("    return {", f"{interrupt}    return {{"))
+    edit(project / "tools/echo.py", "    return {", f"{interrupt}    return {{")
     monkeypatch.setenv("INTERRUPT", "once")
     assert "resume" in output_of(capsys, "run", "tasks/s/call.yaml", code=130).err
     assert exit_code("resume", "s/call") == 0
@@ -281,8 +271,8 @@ def test_of_an_unknown_command_one_like_it_is_named(project: Path) -> None:
 def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code("run")
     os.rename(project / "runs/s/call", project / "runs/s/call.partial")
-    path = project / "tools/look.py"  # which the run never calls, and offers to the model
-    path.write_text(path.read_text().replace('"Read a file."', '"Look into a file."'))
+    # which the run never calls, and offers to the model
+    edit(project / "tools/look.py", '"Read a file."', '"Look into a file."')
     assert output_of(capsys, "resume", "s/call", code=1).err.count("\n") == 1
 
 

@@ -18,18 +18,12 @@ from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tests.commands import exit_code, output_of
-from tests.project import make_project, scenarios
+from tests.project import edit, make_project, scenarios
 
 ROOT = Path(__file__).parents[1]
 ROWS = {row["name"]: row for row in scenarios()}
 RUNS = len((ROOT / "runs/LIST").read_text().split())
 TOKEN = "ghp_k3Qw9ZrT1xVb7NmL5pYd2HsJ8fGc4AeU6oIi"
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_bytes(text.replace(old, new).encode())
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 1, command: str = "check") -> list[str]:

@@ -12,7 +12,7 @@ import tachograph
 from tachograph import Agent, Graph, LLMInput, LLMOutput, Policy, Tool, loop_until, parallel, route, sequence
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log import events as log
-from tests.project import POLICY, merged, proved, script
+from tests.project import POLICY, cut, merged, proved, script
 
 NAMES = ["find", "write", "judge", "fail", "graph", "to_graph"]
 TEAM: dict[str, Any] = {
@@ -104,9 +104,7 @@ def test_a_graph_without_an_end_fails(tmp_path: Path, graph: Graph, ending: str,
     assert sum(isinstance(event, log.AgentStarted) for event in made.events) == agents
     assert tachograph.check(agent, tmp_path / "run") == []
     assert tachograph.replay(agent, tmp_path / "run").events == made.events
-    lines = (tmp_path / "run/state.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "again.partial").mkdir()
-    (tmp_path / "again.partial/state.jsonl").write_bytes(b"".join(lines[:-3]))
+    cut(tmp_path / "run", -3, tmp_path / "again")
     assert tachograph.resume(agent, tmp_path / "again").mode == "llm_failure"
 
 

@@ -13,7 +13,7 @@ from tachograph.evidence.record import earlier_lines, record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.file import LogFile
 from tests.commands import exit_code, output_of
-from tests.project import make_project, scenarios
+from tests.project import cut, edit, make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
 
@@ -28,12 +28,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def opened(project: Path) -> Path:
     """Return the folder of an open run of `sent_once` that lies beside its record."""
     exit_code("run")
-    folder = project / "runs/s/sent_once"
-    partial = folder.with_name("sent_once.partial")
-    partial.mkdir()
-    lines = (folder / "state.jsonl").read_bytes().splitlines(keepends=True)
-    (partial / "state.jsonl").write_bytes(b"".join(lines[:6]))
-    return partial
+    return cut(project / "runs/s/sent_once", 6)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +65,9 @@ def test_an_open_run_beside_its_record_is_named_by_its_folder(
 
 def test_a_run_that_was_kept_aside_answers_in_a_resume_too(project: Path) -> None:
     file = project / "tasks/s/sent_once.yaml"
-    right = file.read_text()
-    file.write_text(right.replace('"final_answer"', '"cancelled"'))
+    edit(file, '"final_answer"', '"cancelled"')
     assert exit_code("run", "s/sent_once") == 1
-    file.write_text(right)
+    edit(file, '"cancelled"', '"final_answer"')
     task, folder = load_task(file), project / "runs/s/sent_once"
 
     def interrupt(event: Any) -> None:

@@ -23,8 +23,8 @@ from tachograph.fail.errors import TaskError
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tachograph.runtime.schema.validator import SchemaValidator
 from tests.commands import output_of
-from tests.project import copy_project, made_once
-from tests.test_drift import ROOT, edit, told
+from tests.project import copy_project, edit, made_once
+from tests.test_drift import ROOT, told
 from tests.test_revisions import MINE, commit, git
 
 RUNS = len((ROOT / "runs/LIST").read_text().split())

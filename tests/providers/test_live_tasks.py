@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands import exit_code, output_of
-from tests.project import make_project
+from tests.project import edit, make_project
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
 from tests.servers import unused_port
 
@@ -101,8 +101,7 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
         file = project / f"profiles/{name}.yaml"
         data = json.loads(file.read_text()) | more | {"hand_over_to": [], "hooks": []}
         file.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
-    policy = project / "policy/planner.yaml"
-    policy.write_text(policy.read_text().replace('"to_reader"', '"reader", "looker"'))
+    edit(project / "policy/planner.yaml", '"to_reader"', '"reader", "looker"')
     started = [language.call(0, name, '{"task": "read"}') for name in ("reader", "looker")]
     first, second = (whole(language, call, stop="tool_calls") for call in started)
     beta, end = (whole(language, language.said(text)) for text in ("beta", "it says alpha"))
