@@ -6,6 +6,8 @@ import pytest
 
 from tachograph.cli.main import main
 
+Capsys = pytest.CaptureFixture[str]  # the type of the fixture `capsys`
+
 
 def exit_code(*words: str) -> int:
     """Return the exit code of `tachograph WORDS`."""
@@ -15,7 +17,7 @@ def exit_code(*words: str) -> int:
     return ended.value.code
 
 
-def output_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> pytest.CaptureResult[str]:
+def output_of(capsys: Capsys, *words: str, code: int = 0) -> pytest.CaptureResult[str]:
     """Return what `tachograph WORDS` prints, which has to end with an exit code."""
     capsys.readouterr()  # what was printed before is no output of it
     ended, printed = exit_code(*words), capsys.readouterr()

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import POLICY, edit, make_project, merged
 from tests.providers.service import SECRET, Answer, O, Service, answer, whole
 
@@ -293,9 +293,7 @@ def test_a_plan_is_refused_and_allowed(project: Path, begin: Any) -> None:
     quits(terminal, project, 2)
 
 
-def test_a_conversation_goes_on_after_its_process(
-    project: Path, begin: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any, capsys: Capsys) -> None:
     terminal = begin("talker", answers=[never, says("still here"), says("hello")])
     terminal.type("work\r", "I begin", label="")
     os.kill(terminal.process.pid, signal.SIGKILL)
@@ -376,6 +374,6 @@ def test_bad_input_is_one_line(
     assert not (project / "runs").exists() and not (project / "tasks/chats").exists()
 
 
-def test_without_a_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal(project: Path, capsys: Capsys) -> None:
     assert output_of(capsys, "chat", "talker", code=2).err.count("\n") == 1
     assert not (project / "runs").exists()

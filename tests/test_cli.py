@@ -13,7 +13,7 @@ import pytest
 
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import cut, edit, make_project, scenarios
 from tests.servers import unused_port
 
@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_way_of_a_run(project: Path, capsys: Capsys) -> None:
     assert exit_code("run") == 0
     assert (project / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
     manifest = project / "runs/s/call/manifest.json"
@@ -45,9 +45,7 @@ def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "final_answer" in output_of(capsys, "show", "s/call").out
 
 
-def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     log = project / "runs/s/call/state.jsonl"
     log.write_bytes(log.read_bytes()[:100])
@@ -55,15 +53,13 @@ def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])
-def test_damage_is_told_by_exit_code_1(
-    project: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_damage_is_told_by_exit_code_1(project: Path, capsys: Capsys, command: str) -> None:
     exit_code("run")
     edit(project / "runs/s/call/run_report.md", "hi", "ho")
     assert "run_report.md" in output_of(capsys, command, code=1).out
 
 
-def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     (project / "tasks/s/call.yaml").unlink()
     os.rename(project / "runs/s/call", project / "runs/s/other")
@@ -91,7 +87,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "word"), BAD)
 def test_bad_input_is_one_line_and_exit_code_2(
-    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: str
+    project: Path, capsys: Capsys, arguments: list[str], word: str
 ) -> None:
     said = output_of(capsys, *arguments, code=2).err
     assert said.count("\n") == 1
@@ -136,7 +132,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("file", "old", "new", "word"), BROKEN)
 def test_a_broken_file_is_named_and_nothing_is_written(
-    project: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, word: str
+    project: Path, capsys: Capsys, file: str, old: str, new: str, word: str
 ) -> None:
     edit(project / file, old, new)
     said = output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
@@ -145,7 +141,7 @@ def test_a_broken_file_is_named_and_nothing_is_written(
     assert not list((project / "runs").glob("*/*"))
 
 
-def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: Capsys) -> None:
     path = project / "tasks/s/call.yaml"
     edit(path, '"answer": "done"', '"say": "on", "calls": [{"tool": "echo"}]')
     edit(path, '"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
@@ -153,7 +149,7 @@ def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.Cap
     assert not list((project / "runs").glob("*/*"))
 
 
-def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missed_expectation_replaces_nothing(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     before = (project / "runs/s/call/state.jsonl").read_bytes()
     edit(project / "tasks/s/call.yaml", '"final_answer"', '"loop_budget"')
@@ -165,7 +161,7 @@ def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.Cap
     assert (project / ".tachograph/rejected/s-call/run_report.md").is_file()
 
 
-def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_doubt_is_told_and_settled(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     folder = project / "runs/s/sent_once"
     partial = cut(folder, 4)  # up to the beginning of the call
@@ -178,7 +174,7 @@ def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixtur
     assert exit_code("verify", "s/sent_once") == 0
 
 
-def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_tests(project: Path, capsys: Capsys) -> None:
     (project / "policy/tests").mkdir()
     asked = '"call": {"tool": "echo", "arguments": {"text": "a"}}'
     test = f'{{"name": "n", {asked}, "expect": "WORD", "rule": "tool_registry"}}'
@@ -194,7 +190,7 @@ def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt = '    if __import__("os").environ.pop("INTERRUPT", ""):\n        raise KeyboardInterrupt\n'
     edit(project / "tools/echo.py", "    return {", f"{interrupt}    return {{")
@@ -204,9 +200,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
     assert exit_code("check", "s/call") == 0
 
 
-def test_a_full_disk_is_one_line(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_line(project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     written = 0
     write = os.write
 
@@ -249,9 +243,7 @@ def test_without_the_extra_for_live_models(tmp_path: Path) -> None:
     assert done.returncode == 2 and "tachograph[live]" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_project_without_a_task_and_what_is_no_file_of_one(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_project_without_a_task_and_what_is_no_file_of_one(project: Path, capsys: Capsys) -> None:
     shutil.rmtree(project / "tasks/s")
     (project / "tasks/s/one.yaml").mkdir(parents=True)
     assert (exit_code("run"), exit_code("run", "s/one")) == (0, 2)
@@ -259,7 +251,7 @@ def test_a_project_without_a_task_and_what_is_no_file_of_one(
     assert "no task" in told.out and "did you mean" not in told.err
 
 
-def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_printed(capsys: Capsys) -> None:
     assert "check" in output_of(capsys, code=2).out
 
 
@@ -268,7 +260,7 @@ def test_of_an_unknown_command_one_like_it_is_named(project: Path) -> None:
     assert done.returncode == 2 and "verify" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resume_under_other_code_is_refused(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     os.rename(project / "runs/s/call", project / "runs/s/call.partial")
     # which the run never calls, and offers to the model
@@ -283,7 +275,7 @@ def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "False"
 
 
-def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     os.rename(project / "runs/s/call", project / "runs/s/call.partial")
     how = "`tachograph resume s/call`"
@@ -297,9 +289,7 @@ def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: pytest.Capt
     assert exit_code("resume", "s/call") == 2
 
 
-def test_a_record_of_code_among_those_of_tasks_is_passed_over(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_of_code_among_those_of_tasks_is_passed_over(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     agent = Agent(lambda asked: LLMOutput(final_answer="yes"), [], Policy.load("policy/call.yaml"))
     record(agent, "Is it so?", out="runs/code/mine")
@@ -319,7 +309,7 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(
 
 
 def test_any_folder_with_a_log_is_read(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     exit_code("run")
     shutil.copytree(project / "runs/s/call", project.parent / "mine")
@@ -335,7 +325,7 @@ def test_any_folder_with_a_log_is_read(
 
 
 def test_what_may_not_be_read_is_one_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     def refused(self: Project) -> list[str]:
         raise PermissionError(13, "Permission denied", "runs/s")

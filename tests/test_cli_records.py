@@ -14,7 +14,7 @@ from msgspec import structs
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.lines import read_log
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
 from tests.project import cut, edit, make_project, scenarios
 
@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rule_is_explained(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     said = output_of(capsys, "explain", "s/call").out
     for rule in ("tool_registry", "arg_schema", "cycle_detection", "loop_budget", "approval"):
@@ -37,7 +37,7 @@ def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[st
     assert "(policy/call.yaml#/tool_registry/allowed/echo)" in said and "approval/required_for" not in said
 
 
-def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_replayed_under_another_policy(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     same = (project / "policy/call.yaml").read_text()
     (project / "policy/same.yaml").write_text(f"# the same\n{same}")
@@ -49,7 +49,7 @@ def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.Ca
     assert exit_code("replay", "s/call", "--policy", "policy/gone.yaml") == 2
 
 
-def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_listed(project: Path, capsys: Capsys) -> None:
     assert exit_code("ls") == 2
     exit_code("run")
     (first, second) = output_of(capsys, "ls").out.splitlines()
@@ -66,7 +66,7 @@ def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert len(output_of(capsys, "page", "s/call", code=shown).err.splitlines()) == bool(shown)
 
 
-def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_is_asked_about_a_call(project: Path, capsys: Capsys) -> None:
     ask = ("policy", "decide", "policy/call.yaml")
     assert exit_code(*ask, "look", '{"path": "book/a.txt"}') == 0
     assert exit_code(*ask, "look", '{"path": "no/a.txt"}') == 1
@@ -79,7 +79,7 @@ def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("section", ["arguments", "ask_if"])
 def test_a_condition_on_an_argument_that_is_not_there_is_refused(
-    project: Path, capsys: pytest.CaptureFixture[str], section: str
+    project: Path, capsys: Capsys, section: str
 ) -> None:
     condition = f"extends: call.yaml\ntools:\n  look:\n    {section}:\n      /paht: {{in: [a]}}\n"
     (project / "policy/odd.yaml").write_text(condition)
@@ -96,15 +96,13 @@ def test_a_condition_on_an_argument_that_is_not_there_is_refused(
         assert "policy/odd.yaml:5:7: " in output_of(capsys, *words, code=2).err
 
 
-def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: Capsys) -> None:
     (project / "policy/less.yaml").write_text("extends: call.yaml\nloop_budget: {max_tokens: 7}\n")
     shown = yaml.safe_load(output_of(capsys, "policy", "show", "policy/less.yaml").out)
     assert (shown["loop_budget"]["max_tokens"], shown["schema"]) == (7, "policy/v1")
 
 
-def test_an_ending_that_nobody_expects_is_exit_code_1(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ending_that_nobody_expects_is_exit_code_1(project: Path, capsys: Capsys) -> None:
     task = project / "tasks/s/call.yaml"
     data = json.loads(task.read_text())
     data |= {"expected": {}, "llm": {"stub": {"turns": [{"say": "nothing to use"}]}}}
@@ -115,7 +113,7 @@ def test_an_ending_that_nobody_expects_is_exit_code_1(
     assert exit_code("run", "s/call") == 0
 
 
-def test_a_word_on_what_is_not_in_doubt_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_word_on_what_is_not_in_doubt_is_refused(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     for number in (2, 4):  # before a mail began, and behind it
         partial = cut(project / "runs/s/sent_once", number)
@@ -125,7 +123,7 @@ def test_a_word_on_what_is_not_in_doubt_is_refused(project: Path, capsys: pytest
         shutil.rmtree(partial)
 
 
-def test_a_damaged_log_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_log_is_named(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     lines = (project / "runs/s/call/state.jsonl").read_bytes().splitlines(keepends=True)
     partial = project / "runs/s/call.partial"
@@ -146,16 +144,12 @@ POLICIES = [
 
 
 @pytest.mark.parametrize(("line", "word"), POLICIES)
-def test_what_is_wrong_with_a_policy_is_named(
-    project: Path, capsys: pytest.CaptureFixture[str], line: str, word: str
-) -> None:
+def test_what_is_wrong_with_a_policy_is_named(project: Path, capsys: Capsys, line: str, word: str) -> None:
     (project / "policy/odd.yaml").write_text(f"schema: policy/v1\n{line}\n")
     assert word in output_of(capsys, "policy", "check", "policy/odd.yaml", code=2).err
 
 
-def test_drift_is_accepted_without_repeating_what_is_external(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drift_is_accepted_without_repeating_what_is_external(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     edit(project / "tools/mail.py", 'return {"bytes": len(args["text"])}', "raise SystemExit")
     (project / "book/a.txt").write_text("other")
@@ -169,9 +163,7 @@ def test_drift_is_accepted_without_repeating_what_is_external(
     assert exit_code("check") == 0  # a run that misses what is expected replaces nothing
 
 
-def test_an_external_effect_that_was_never_made_is_not_made_up(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_external_effect_that_was_never_made_is_not_made_up(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     edit(project / "tasks/s/sent_once.yaml", "hello", "hello, hello")
     before = (project / "runs/s/sent_once/state.jsonl").read_bytes()
@@ -183,7 +175,7 @@ def test_an_external_effect_that_was_never_made_is_not_made_up(
 
 
 def test_an_external_effect_that_failed_is_neither_taken_nor_made_again_unasked(
-    project: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    project: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
     mail, task = project / "tools/mail.py", project / "tasks/s/sent_once.yaml"
     edit(mail, "    return", "    raise ValueError\n    return")
@@ -201,7 +193,7 @@ def test_an_external_effect_that_failed_is_neither_taken_nor_made_again_unasked(
         assert exit_code("run", "s/sent_once") == 0
 
 
-def test_a_damaged_record_is_not_accepted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_record_is_not_accepted(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     report = project / "runs/s/call/run_report.md"
     report.write_text(report.read_text() + "more")
@@ -216,7 +208,7 @@ def states(project: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize(("value", "code"), [("true", 2), ("1", 2), ("false", 0), ("0", 0), ("", 0)])
 def test_nothing_is_accepted_in_continuous_integration(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str, code: int
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, value: str, code: int
 ) -> None:
     exit_code("run")
     (project / "book/a.txt").write_text("other")
@@ -228,7 +220,7 @@ def test_nothing_is_accepted_in_continuous_integration(
 
 
 def test_verdicts_are_told_before_anything_else_and_no_run_is_accepted_without_the_others(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, capsys: Capsys
 ) -> None:
     exit_code("run")
     (project / "book/a.txt").write_text("other")
@@ -250,7 +242,7 @@ def test_verdicts_are_told_before_anything_else_and_no_run_is_accepted_without_t
     assert exit_code("check") == 0
 
 
-def test_an_exposure_is_accepted_by_its_flag_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exposure_is_accepted_by_its_flag_alone(project: Path, capsys: Capsys) -> None:
     policy = project / "policy/call.yaml"
     plain = policy.read_text()
     policy.write_text(plain.replace('"on_deny"', '"redact": {"kinds": ["jwt"]}, "on_deny"'))
@@ -262,9 +254,7 @@ def test_an_exposure_is_accepted_by_its_flag_alone(project: Path, capsys: pytest
     assert exit_code("check") == 0
 
 
-def test_a_run_is_explained_up_to_where_it_goes_another_way(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_explained_up_to_where_it_goes_another_way(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     edit(project / "policy/sent_once.yaml", '"mail", ', "")
     said = output_of(capsys, "explain", "s/sent_once").out
@@ -280,16 +270,14 @@ def test_a_miss_does_not_keep_other_tasks_from_running(project: Path) -> None:
     assert (project / "runs/LIST").read_text() == "s/sent_once\n"
 
 
-def test_one_doubt_has_one_word(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_doubt_has_one_word(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     cut(project / "runs/s/sent_once", 4)
     words = ("--done", "1.c0.i1", "--not-done", "1.c0.i1")
     assert "1.c0.i1" in output_of(capsys, "resume", "s/sent_once", *words, code=2).err
 
 
-def test_a_task_of_another_project_is_refused(
-    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_of_another_project_is_refused(project: Path, tmp_path: Path, capsys: Capsys) -> None:
     other = make_project(tmp_path / "other", [ROWS["call"]])
     assert exit_code("run", "tasks/s/sent_once.yaml", str(other / "tasks/s/call.yaml")) == 2
     assert not (project / "runs/s/call").exists() and not (other / "runs").exists()
@@ -323,7 +311,7 @@ def test_what_reads_records_runs_no_code_of_the_project(project: Path, tmp_path:
     "file", ["policy/sent_once.yaml", "tasks/s/sent_once.yaml", "tools/mail.py", "tools/page.py", "helper.py"]
 )
 def test_a_run_goes_on_only_from_what_it_began_with(
-    project: Path, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, file: str, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     """Each is an input from the first line on, whether the run comes to use it or not; a helper is one by its name."""
     monkeypatch.syspath_prepend(project)

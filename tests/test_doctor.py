@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.evidence import doctor
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -23,19 +23,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def findings(capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, str]]:
+def findings(capsys: Capsys, code: int) -> list[dict[str, str]]:
     """Return what is not ok, after a look at the exit code and at the lines for people."""
     found: list[dict[str, str]] = json.loads(output_of(capsys, "doctor", "--json", code=code).out)
     assert len(output_of(capsys, "doctor", code=code).out.splitlines()) == len(found)
     return [finding for finding in found if finding["status"] != "ok"]
 
 
-def test_all_is_well(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_well(project: Path, capsys: Capsys) -> None:
     assert findings(capsys, 0) == []
 
 
 def test_many_problems_leave_room_for_others_and_without_a_project_there_are_few(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, capsys: Capsys
 ) -> None:
     for n in range(9):
         (project / f"policy/odd{n}.yaml").write_text("schema: none\n")
@@ -59,7 +59,7 @@ FILES = [
 
 @pytest.mark.parametrize(("file", "text", "status", "what", "word"), FILES)
 def test_what_is_wrong_is_named_with_a_remedy(
-    project: Path, capsys: pytest.CaptureFixture[str], file: str, text: str, status: str, what: str, word: str
+    project: Path, capsys: Capsys, file: str, text: str, status: str, what: str, word: str
 ) -> None:
     path = project / file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named_with_a_remedy(
 
 
 def test_packages_of_extras_that_are_missing_are_named(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = ("openai", "rich", "prompt_toolkit")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else name)
@@ -83,7 +83,7 @@ def test_packages_of_extras_that_are_missing_are_named(
     assert "openai" in found[1]["words"] and "tachograph[live]" in found[1]["words"]
 
 
-def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_runs_are_listed(project: Path, capsys: Capsys) -> None:
     shutil.move(project / "runs/s/call", project / "runs/s/call.partial")
     log = project / "runs/s/call.partial/state.jsonl"
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
@@ -93,7 +93,7 @@ def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str])
     assert exit_code("ls") == 0
 
 
-def test_bytes_that_are_no_text_are_a_finding(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_are_no_text_are_a_finding(project: Path, capsys: Capsys) -> None:
     (project / "runs/LIST").write_bytes(b"\xff\n")
     assert "list of runs" in {it["what"] for it in findings(capsys, 0)}
     assert exit_code("check") == 1

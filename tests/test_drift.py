@@ -17,7 +17,7 @@ from tachograph.evidence.drift import drift
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import edit, make_project, scenarios
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ RUNS = len((ROOT / "runs/LIST").read_text().split())
 TOKEN = "ghp_k3Qw9ZrT1xVb7NmL5pYd2HsJ8fGc4AeU6oIi"
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 1, command: str = "check") -> list[str]:
+def told(capsys: Capsys, *words: str, code: int = 1, command: str = "check") -> list[str]:
     """Return the lines that a command prints; a check that is not asked for all prints few."""
     lines = output_of(capsys, command, *words, code=code).out.splitlines()
     assert len(lines) <= 30 or "--all" in words or command == "review"
@@ -49,7 +49,7 @@ EDITS = [
 
 @pytest.mark.parametrize(("file", "old", "new", "story"), EDITS)
 def test_a_cause_is_named_with_what_follows(
-    shipped: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, story: str
+    shipped: Path, capsys: Capsys, file: str, old: str, new: str, story: str
 ) -> None:
     edit(shipped / file, old, new)
     lines = told(capsys)
@@ -59,7 +59,7 @@ def test_a_cause_is_named_with_what_follows(
     assert lines[-1].endswith(f"of {RUNS} runs hold")
 
 
-def test_a_helper_of_a_tool_is_named(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_helper_of_a_tool_is_named(shipped: Path, capsys: Capsys) -> None:
     (shipped / "tools/words.py").write_text("SUFFIX = '.md'\n")
     edit(shipped / "tools/search.py", "import sqlite3\n", "import sqlite3\nfrom tools.words import SUFFIX\n")
     edit(shipped / "tools/search.py", 'SUFFIX = ".md"\n', "")
@@ -71,7 +71,7 @@ def test_a_helper_of_a_tool_is_named(shipped: Path, capsys: pytest.CaptureFixtur
         assert "What follows from tools/words.py:" in told(capsys)
 
 
-def test_a_renamed_tool(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_renamed_tool(shipped: Path, capsys: Capsys) -> None:
     (shipped / "tools/search.py").rename(shipped / "tools/find.py")
     lines = told(capsys, code=2)  # no run can be made
     assert "search" in lines[0] and "policy/v1.yaml" in lines[0]
@@ -81,9 +81,7 @@ def test_a_renamed_tool(shipped: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert any("ASKED 0" in line and "find" in line for line in lines)
 
 
-def test_other_code_moves_no_input(
-    shipped: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_moves_no_input(shipped: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToolRegistryRule, "reason", lambda *_, **__: "so it is")
     lines = told(capsys)
     assert lines[0].startswith("No recorded input has moved")
@@ -91,7 +89,7 @@ def test_other_code_moves_no_input(
 
 
 def test_drift_of_a_renderer_is_no_damage(
-    shipped: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shipped: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_files, "report", lambda events, steps: "another report")
     lines = told(capsys)
@@ -100,7 +98,7 @@ def test_drift_of_a_renderer_is_no_damage(
     assert "DAMAGE run_report.md" in "".join(told(capsys))
 
 
-def test_records_with_other_line_ends_are_damaged(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_with_other_line_ends_are_damaged(shipped: Path, capsys: Capsys) -> None:
     for log in (shipped / "runs").rglob("state.jsonl"):
         edit(log, "\n", "\r\n")
     lines = told(capsys)
@@ -109,7 +107,7 @@ def test_records_with_other_line_ends_are_damaged(shipped: Path, capsys: pytest.
 
 
 def test_the_command_that_shows_a_change_is_named_in_a_checkout(
-    shipped: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shipped: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit(shipped / "policy/v1.yaml", "max_iterations: 10", "max_iterations: 2")
     assert "git" not in "".join(told(capsys))
@@ -118,7 +116,7 @@ def test_the_command_that_shows_a_change_is_named_in_a_checkout(
     assert "git diff -- ../policy/v1.yaml" in told(capsys)[0]
 
 
-def test_every_difference_is_printed_on_request(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_difference_is_printed_on_request(shipped: Path, capsys: Capsys) -> None:
     edit(shipped / "policy/v1.yaml", "https://corpus.test/", "https://other.test/")
     edit(shipped / "tools/search.py", "bm25(docs, 0.0", "bm25(docs, 9.0")  # of which no story tells
     assert "tools/search.py: has changed" in told(capsys, "canonical/v1")

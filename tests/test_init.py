@@ -15,7 +15,7 @@ from click import Context
 
 from tachograph.cli.main import commands
 from tachograph.scaffold import new_project as module
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,7 +75,7 @@ def test_the_steps_of_its_ci_are_commands(tmp_path: Path) -> None:
     assert "@" not in next(step for step in steps if "pip" in step)
 
 
-def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_there_stays(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("mine")
     (tmp_path / "file").write_text("mine")

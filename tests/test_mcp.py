@@ -22,7 +22,7 @@ from tachograph.runtime.agent import RunResult
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned
 from tachograph.testing import decide
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import script
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -287,7 +287,7 @@ def test_a_changed_lock_is_drift(tmp_path: Path) -> None:
     assert "mcp.lock/srv/note" in {difference.at for difference in found}
 
 
-def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     command = [sys.executable, SERVER]
     with pytest.raises(ToolError, match="tachograph mcp accept srv"):
         mcp("srv", command=command, lock=tmp_path / "mcp.lock")

@@ -20,7 +20,7 @@ from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
 from tests.project import POLICY, make_project, merged, proved
 
@@ -134,7 +134,7 @@ def test_an_outcome_does_not_say_which_model_was_asked(tmp_path: Path) -> None:
 
 
 def test_prices_decide_only_what_they_are_held_against(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     dear = {"stub:script": {"input": "10000", "output": "20000"}}
     paid = {"loop_budget": {"max_cost": "1 USD"}, "prices": dear}
@@ -192,7 +192,7 @@ def test_what_is_no_fallback_is_refused(models: Any) -> None:
         Fallback(models)
 
 
-def test_a_model_without_a_price_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_price_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     with pytest.raises(InputError, match="callable:second"):
         Agent(Fallback([first, second]), [], policy(prices={"callable:second": None}))
     rows = [{"name": "free", "turns": ["done"], "expect": {}}]

@@ -12,7 +12,7 @@ import pytest
 from tachograph.evidence.record import earlier_lines, record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.file import LogFile
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import cut, edit, make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -37,7 +37,7 @@ def opened(project: Path) -> Path:
     + [("inputs.jsonl", f"{it}\n") for it in ("[[], 1]", "[1, 2]", '"ab"', "[" * 9999)],
 )
 def test_a_side_file_of_another_shape_is_refused_each_time(
-    project: Path, capsys: pytest.CaptureFixture[str], file: str, content: str | None
+    project: Path, capsys: Capsys, file: str, content: str | None
 ) -> None:
     place = opened(project) / file
     if content is None:
@@ -50,9 +50,7 @@ def test_a_side_file_of_another_shape_is_refused_each_time(
     assert exit_code("resume", "s/sent_once") == 0
 
 
-def test_an_open_run_beside_its_record_is_named_by_its_folder(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_open_run_beside_its_record_is_named_by_its_folder(project: Path, capsys: Capsys) -> None:
     partial = opened(project)
     for name, is_open in (("s/sent_once", False), ("runs/s/sent_once.partial", True)):
         assert ("tachograph resume s/sent_once" in output_of(capsys, "show", name).out) == is_open

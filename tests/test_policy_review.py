@@ -28,7 +28,7 @@ from tachograph.runtime.policy.sections import PolicyFile
 from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import parse
 from tests import test_agent_corpora, test_corpora
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import folder_of_row, merged, scenarios, task_of_row
 
 ROOT = Path(__file__).parents[1]
@@ -284,7 +284,7 @@ def changed(root: Path, **sections: Any) -> str:
     return "policy/new.yaml"
 
 
-def test_a_comparison_is_printed(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_is_printed(shipped: Path, capsys: Capsys) -> None:
     with (shipped / "tools/search.py").open("a") as tool:
         tool.write("\nraise SystemExit('a comparison runs nothing')\n")
     new = changed(shipped, url_allowlist=["https://news.test/"], on_deny="inform")
@@ -302,16 +302,12 @@ def test_a_comparison_is_printed(shipped: Path, capsys: pytest.CaptureFixture[st
     assert exit_code("policy", "diff", "policy/v1.yaml", new, "--json", "--markdown") == 2
 
 
-def test_what_a_policy_below_allows_in_vain_is_told(
-    shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_policy_below_allows_in_vain_is_told(shipped: Path, capsys: Capsys) -> None:
     told = output_of(capsys, "run", "agents/refused_by_the_policy_above", "agents/one_child").err
     assert "policy/editor.yaml" in told and "/tool_registry: write" in told and "team.yaml" not in told
 
 
-def test_recorded_runs_go_another_way_under_another_policy(
-    shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recorded_runs_go_another_way_under_another_policy(shipped: Path, capsys: Capsys) -> None:
     out = output_of(
         capsys, "policy", "diff", "policy/v1.yaml", changed(shipped, url_allowlist=[]), "--runs"
     ).out
@@ -320,7 +316,7 @@ def test_recorded_runs_go_another_way_under_another_policy(
     assert "of 18 recorded runs" in out
 
 
-def test_a_draft_lets_its_runs_pass_and_no_more(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_lets_its_runs_pass_and_no_more(shipped: Path, capsys: Capsys) -> None:
     project = Project(ROOT)
     for name in project.run_names():
         if project.is_from_code(name):
@@ -338,9 +334,7 @@ def test_a_draft_lets_its_runs_pass_and_no_more(shipped: Path, capsys: pytest.Ca
     assert exit_code("policy", "suggest", "loop/none") == 2
 
 
-def test_what_no_test_notices_comes_with_one_that_does(
-    shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_test_notices_comes_with_one_that_does(shipped: Path, capsys: Capsys) -> None:
     assert exit_code("policy", "coverage") == 0
     file = shipped / "policy/tests/v1.yaml"
     file.write_text(file.read_text().replace("expect: allow", "expect: deny", 1))

@@ -24,7 +24,7 @@ from tachograph.review.explain import explain
 from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
-from tests.commands import output_of
+from tests.commands import Capsys, output_of
 from tests.project import POLICY, make_project, merged, proved, scenarios, script, task_of_row
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_one_line(
     profile: dict[str, Any],
     task: dict[str, Any],
     said: str,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     write(project, profile, task)
     (line,) = output_of(capsys, "run", "s/asked", code=2).err.splitlines()
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_one_line(
     ],
 )
 def test_a_profile_that_cannot_be_asked_leaves_nothing(
-    project: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    project: Path, words: tuple[str, ...], said: str, capsys: Capsys
 ) -> None:
     (line,) = output_of(capsys, "run", "--profile", *words, code=2).err.splitlines()
     assert said in line and not (project / "tasks/asked").exists() and not (project / "runs").exists()
@@ -142,7 +142,7 @@ def test_what_a_policy_holds_against_the_cost_has_a_price(project: Path) -> None
 
 
 def test_what_a_policy_below_allows_in_vain_is_told_and_may_not_hide_more(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, capsys: Capsys
 ) -> None:
     write(project, {"agents": ["helper"]}, {})
     told = output_of(capsys, "run", "s/asked").err.splitlines()
@@ -177,7 +177,7 @@ def test_an_edit_of_a_plan_that_changes_no_decision_flips_no_run(tmp_path: Path)
         assert (len(found), tried) == (number, 2)
 
 
-def test_profiles_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles_are_listed(project: Path, capsys: Capsys) -> None:
     write(project, {"model": "openai:gpt", "hand_over_to": ["helper"]}, {})
     lines = output_of(capsys, "profiles").out.splitlines()
     at = lines.index("looker: Looks.")

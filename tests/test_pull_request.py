@@ -22,7 +22,7 @@ from tachograph.evidence.project import Project
 from tachograph.fail.errors import TaskError
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tachograph.runtime.schema.validator import SchemaValidator
-from tests.commands import output_of
+from tests.commands import Capsys, output_of
 from tests.project import copy_project, edit, made_once
 from tests.test_drift import ROOT, told
 from tests.test_revisions import MINE, commit, git
@@ -30,7 +30,7 @@ from tests.test_revisions import MINE, commit, git
 RUNS = len((ROOT / "runs/LIST").read_text().split())
 
 Edit = Callable[[Path, pytest.MonkeyPatch], None]
-Out = pytest.CaptureFixture[str]
+Out = Capsys
 
 HOSTILE = [
     "plain", "a:b,line=7,title=c::d", "50%0A::error::e", "\n::error::f", "\r::stop-commands::g",

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.servers import unused_port
 from tests.smoke.test_traces import attributes_of, read
 
@@ -139,7 +139,7 @@ def test_spans_have_the_names_that_viewers_read(name: str, monkeypatch: pytest.M
 def test_a_receiver_that_takes_nothing_is_told(
     status: int,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -154,9 +154,7 @@ def test_a_receiver_that_takes_nothing_is_told(
 @pytest.mark.parametrize(
     "words", [["--endpoint", "no address"], ["--endpoint", "ftp://127.0.0.1/"], ["--header", "x"], []]
 )
-def test_bad_input_is_one_line(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     monkeypatch.chdir(ROOT)
     more = ["--endpoint", f"http://127.0.0.1:{unused_port()}/"] if words[:1] == ["--header"] else []
     assert len(output_of(capsys, "push", "canonical/v1", *words, *more, code=2).err.splitlines()) == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import output_of
+from tests.commands import Capsys, output_of
 
 ROOT = Path(__file__).parents[1]
 CALL = {"tool": "search", "arguments": {"query": "seals"}}
@@ -31,9 +31,7 @@ FILES = {
 }
 
 
-def test_each_test_is_one_of_pytest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_test_is_one_of_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     for folder in ("policy", "tools"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     tests = tmp_path / "policy" / "tests"

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tachograph.cli.common import harmless
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.deaths import deaths
 from tests.project import made_once, make_project, scenarios
 
 ROWS = [row for row in scenarios() if row["name"] == "call"]
 SUMS, SIGNATURE, LINK, NAME = "SHA256SUMS", "SHA256SUMS.sig", "a link", "zoë@test"
 SEAL = [sys.executable, "-m", "tachograph", "seal", "--key"]
-Said = pytest.CaptureFixture[str]
+Said = Capsys
 
 
 @pytest.fixture

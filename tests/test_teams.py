@@ -13,7 +13,7 @@ import tachograph
 from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, ToolCall
 from tachograph.evidence.verify import verify
 from tachograph.runtime.log import events as log
-from tests.commands import output_of
+from tests.commands import Capsys, output_of
 from tests.project import BOARD, POLICY, TEAM, make_project, merged, proved
 
 NAMES = [*TEAM, *BOARD, "anna", "ben", "exit_plan"]
@@ -303,9 +303,7 @@ def test_an_interrupt_while_mates_rest_is_one_of_nothing(tmp_path: Path) -> None
         session.close()
 
 
-def test_a_function_starts_the_same_agents_everywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_starts_the_same_agents_everywhere(tmp_path: Path, capsys: Capsys) -> None:
     row = {
         "name": "x",
         "turns": ["done"],
@@ -331,7 +329,7 @@ def test_a_function_starts_the_same_agents_everywhere(
     ],
 )
 def test_what_cannot_start_agents_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: dict[str, list[str]], words: str
+    tmp_path: Path, capsys: Capsys, functions: dict[str, list[str]], words: str
 ) -> None:
     row = {"name": "x", "turns": ["done"], "functions": functions, "expect": {}}
     root = make_project(

@@ -21,7 +21,7 @@ from tachograph.views.outline import Node, outline
 from tachograph.views.page import page
 from tachograph.views.tree import drawn
 from tests import markup
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import HOSTILE, log_of, run_at, scene
 from tests.logs import Log, call
 
@@ -60,7 +60,7 @@ def test_an_address_does_not_nest_without_end() -> None:
 
 
 def test_colours_are_for_terminals_and_rich_for_trees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     run = run_at(tmp_path / "run.partial", Log().replied(call()).decided("c0.d").events)
@@ -135,7 +135,7 @@ def test_a_page_says_what_went_wrong_and_links_to_it(project: Path) -> None:
 
 
 def test_what_cannot_be_written_is_named_and_leaves_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_at(project / "runs/k/n", Log().answered())
 
@@ -173,9 +173,7 @@ def test_nothing_else_is_replaced(project: Path, words: list[str], kind: str) ->
     assert files(project) == before
 
 
-def test_a_site_is_whole_or_not_there(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_site_is_whole_or_not_there(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     for name in ("a", "b", "c"):
         run_at(project / "runs/k" / name, Log().answered())
     run_at(project / "runs/k/none.partial", [])
@@ -219,7 +217,7 @@ FOLLOWED: list[Followed] = [
 
 @pytest.mark.parametrize("row", FOLLOWED)
 def test_a_run_is_followed_to_its_end(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], row: Followed
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, row: Followed
 ) -> None:
     happens, printed, code = row
     folder, partial = project / "runs/k/n", project / "runs/k/n.partial"
@@ -257,9 +255,7 @@ def test_a_run_is_followed_to_its_end(
     assert [*counts, len(lines)] == printed
 
 
-def test_an_open_run_is_followed_before_a_recorded_one(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_open_run_is_followed_before_a_recorded_one(project: Path, capsys: Capsys) -> None:
     run_at(project / "runs/k/n", Log(question="earlier").answered())
     assert exit_code("show", "k/n", "--follow") == 0
     run_at(project / "runs/k/n.partial", Log(question="later").answered())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import exit_code, output_of
+from tests.commands import Capsys, exit_code, output_of
 from tests.project import edit, make_project
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
 from tests.servers import unused_port
@@ -33,9 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_way_of_a_live_run(
-    project: Path, serve: Any, language: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_way_of_a_live_run(project: Path, serve: Any, language: Any, capsys: Capsys) -> None:
     call = whole(language, language.call(0, "look", '{"path": "book/a.txt"}'), stop="tool_calls")
     service = serve(answer(call), answer(whole(language, language.said("it is ", "alpha\n" + "beta-" * 999))))
     url, setting = ("--base-url", service.url), ("--llm-option", "max_tokens=77")
@@ -55,7 +53,7 @@ def test_the_way_of_a_live_run(
     assert exit_code("check") == 1
 
 
-def test_a_live_run_that_died_goes_on(project: Path, serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_live_run_that_died_goes_on(project: Path, serve: Any, capsys: Capsys) -> None:
     language = LANGUAGES[1]
     call = whole(language, language.call(0, "look", '{"path": "book/a.txt"}'), stop="tool_calls")
     service = serve(answer(call), answer(whole(language, language.said("alpha"))))
@@ -71,7 +69,7 @@ def test_a_live_run_that_died_goes_on(project: Path, serve: Any, capsys: pytest.
 
 
 def test_a_fallback_replies_in_a_live_run(
-    project: Path, serve: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, serve: Any, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     task, (other, language) = project / "tasks/s/live.yaml", LANGUAGES
     data = json.loads(task.read_text())
@@ -92,7 +90,7 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
     serve: Any,
     language: Any,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     own = LANGUAGES[0]
     (project / "profiles/looker.yaml").write_text((project / "profiles/reader.yaml").read_text())
@@ -137,7 +135,7 @@ BAD = [
 
 @pytest.mark.parametrize(("words", "said"), BAD)
 def test_bad_input_is_one_line_and_leaves_nothing(
-    project: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    project: Path, words: tuple[str, ...], said: str, capsys: Capsys
 ) -> None:
     (line,) = output_of(capsys, *words, code=2).err.splitlines()
     assert said in line
