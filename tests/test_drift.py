@@ -187,16 +187,7 @@ ENVIRONMENT = '__import__("os").environ["DESK_KEY"]'
         ([("policy/hiding.yaml", ', "env": ["DESK_KEY"]', "")], "0"),
         # one of two is split, so that it is none for the search
         ([("tools/echo.py", 'args["text"] *', 'args["text"][:-5] + " " + args["text"][-5:] *')], "1.c0.i1"),
-        (
-            [
-                (
-                    "tools/echo.py",
-                    'args["text"] *',
-                    f'args["text"].replace("hi", {ENVIRONMENT}) *',
-                )
-            ],
-            "2.c0.i1",
-        ),
+        ([("tools/echo.py", 'args["text"] *', f'args["text"].replace("hi", {ENVIRONMENT}) *')], "2.c0.i1"),
     ],
 )
 def test_what_the_record_hid_is_an_exposure_and_not_printed(

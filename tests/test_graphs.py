@@ -67,10 +67,7 @@ def is_fine(said: str) -> bool:
         (route(sequence(FIND), {"found x": WRITE, "": FIND}), "[x]"),
         (route(WRITE, {"": FIND}), "found x"),
         (loop_until(WRITE, lambda work: work.count("[") > 1), "[x\n\nWork so far: [x]]"),
-        (
-            loop_until(WRITE, is_fine, reviewer=judge(2)),
-            "[x\n\nWork so far: [x]\n\nA reviewer says: no]",
-        ),
+        (loop_until(WRITE, is_fine, reviewer=judge(2)), "[x\n\nWork so far: [x]\n\nA reviewer says: no]"),
     ],
 )
 def test_what_a_graph_comes_to(tmp_path: Path, graph: Graph, answer: str) -> None:

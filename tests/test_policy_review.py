@@ -52,11 +52,7 @@ RULES = {"urls": [], "methods": ["HEAD"], "mounts": [], "limits": {"calls": 1}, 
 # each key of a policy: a change of it, and what the comparison calls that one and the change back
 KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     "tool_registry.allowed": ({"tool_registry": {"allowed": ["get", "put", "cut"]}}, "WIDER", "TIGHTER"),
-    "tool_registry.denied": (
-        {"tool_registry": {"allowed": ["get"], "denied": ["put"]}},
-        "TIGHTER",
-        "WIDER",
-    ),
+    "tool_registry.denied": ({"tool_registry": {"allowed": ["get"], "denied": ["put"]}}, "TIGHTER", "WIDER"),
     "url_allowlist": ({"url_allowlist": ["https://h.test/", "k.test"]}, "WIDER", "TIGHTER"),
     "private_networks": ({"private_networks": ["10.0.0.0/8"]}, "WIDER", "TIGHTER"),
     "sandbox.mounts": ({"sandbox": {"mounts": {"b": "write"}}}, "WIDER", "TIGHTER"),

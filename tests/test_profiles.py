@@ -85,11 +85,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("profile", "task", "said"), WRONG)
 def test_what_is_wrong_is_one_line(
-    project: Path,
-    profile: dict[str, Any],
-    task: dict[str, Any],
-    said: str,
-    capsys: Capsys,
+    project: Path, profile: dict[str, Any], task: dict[str, Any], said: str, capsys: Capsys
 ) -> None:
     write(project, profile, task)
     (line,) = output_of(capsys, "run", "s/asked", code=2).err.splitlines()

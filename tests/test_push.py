@@ -137,10 +137,7 @@ def test_spans_have_the_names_that_viewers_read(name: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("status", [400, 404, 302])
 def test_a_receiver_that_takes_nothing_is_told(
-    status: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capsys,
-    caplog: pytest.LogCaptureFixture,
+    status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(ROOT)
     with receiver(status) as (port, _):

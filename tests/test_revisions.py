@@ -55,11 +55,7 @@ def allowed(text: str, beside: str | None = None) -> str:
     policy = policy_at(text, Path(beside) if beside else None)
     (word,) = policy.data["tool_registry"]["allowed"]
     places = (policy.file, policy.place("/tool_registry"), policy.place("/loop_budget"))
-    assert places == (
-        "policy/v1.yaml",
-        "policy/base.yaml#/tool_registry",
-        "policy/v1.yaml#/loop_budget",
-    )
+    assert places == ("policy/v1.yaml", "policy/base.yaml#/tool_registry", "policy/v1.yaml#/loop_budget")
     return str(word)
 
 

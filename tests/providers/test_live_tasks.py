@@ -86,11 +86,7 @@ def test_a_fallback_replies_in_a_live_run(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
-    project: Path,
-    serve: Any,
-    language: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capsys,
+    project: Path, serve: Any, language: Any, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     own = LANGUAGES[0]
     (project / "profiles/looker.yaml").write_text((project / "profiles/reader.yaml").read_text())
