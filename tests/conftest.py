@@ -14,7 +14,7 @@ from hypothesis import settings
 from tachograph.evidence.record import record
 from tachograph.runtime.io import http
 from tests.io_world import World
-from tests.project import copy_project, folder_of_row, made_once, make_project, scenarios, task_of_row
+from tests.project import ROWS, SCENARIOS, copy_project, folder_of_row, made_once, make_project, task_of_row
 
 # on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -53,9 +53,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which every scenario is recorded; the run is what each expects, or `record` had raised."""
 
     def make(root: Path) -> None:
-        rows = scenarios()
-        make_project(root, rows)
-        for name in (row["name"] for row in rows):
+        make_project(root, SCENARIOS)
+        for name in ROWS:
             record(task_of_row(root, name), folder_of_row(root, name))
 
     return made_once("one place", tmp_path_factory, make)

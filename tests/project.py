@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -234,17 +233,13 @@ def proved(agent: Agent, out: Path, question: str = "?", **how: Any) -> RunResul
     return made
 
 
-def scenarios() -> list[dict[str, Any]]:
-    """Return all rows of the table."""
-    return deepcopy(_scenarios())
-
-
-@cache  # many files of tests ask for them
-def _scenarios() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for path in sorted((HERE / "scenarios").glob("*.yaml")):
-        rows += yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return rows
+# all rows of the table, which nobody changes
+SCENARIOS: list[dict[str, Any]] = [
+    row
+    for path in sorted((HERE / "scenarios").glob("*.yaml"))
+    for row in yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+]
+ROWS = {row["name"]: row for row in SCENARIOS}
 
 
 def made_once(name: str, factory: pytest.TempPathFactory, make: Callable[[Path], object]) -> Path:

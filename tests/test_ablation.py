@@ -25,16 +25,15 @@ from tachograph.runtime.policy.gate import Gate, Judged
 from tachograph.runtime.policy.leaf import Question
 from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.redaction.redactor import Redactor
-from tests.project import PLANTED, make_project, scenarios, task_of_row
+from tests.project import PLANTED, ROWS, SCENARIOS, make_project, task_of_row
 
-ROWS = {row["name"]: row for row in scenarios()}
 REDACTED = {name: row for name, row in ROWS.items() if "redact" in row.get("policy", {})}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scenarios, which are recorded otherwise here."""
-    return make_project(tmp_path_factory.mktemp("ablation") / "p", scenarios())
+    return make_project(tmp_path_factory.mktemp("ablation") / "p", SCENARIOS)
 
 
 def is_red(project: Path, folder: Path, name: str) -> bool:

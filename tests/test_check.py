@@ -16,9 +16,7 @@ from tachograph.evidence.record import record
 from tachograph.evidence.record_files import recorded_log
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
-from tests.project import edit, make_project, scenarios
-
-ROWS = {row["name"]: row for row in scenarios()}
+from tests.project import ROWS, edit, make_project
 
 
 def recorded(root: Path, name: str) -> tuple[Task, Path]:

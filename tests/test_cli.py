@@ -14,11 +14,10 @@ import pytest
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import cut, edit, make_project, scenarios
+from tests.project import ROWS, cut, edit, make_project
 from tests.servers import unused_port
 
 ROOT = Path(__file__).parents[1]
-ROWS = {row["name"]: row for row in scenarios()}
 
 
 @pytest.fixture

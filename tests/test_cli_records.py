@@ -16,9 +16,7 @@ from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.lines import read_log
 from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
-from tests.project import cut, edit, make_project, scenarios
-
-ROWS = {row["name"]: row for row in scenarios()}
+from tests.project import ROWS, cut, edit, make_project
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tachograph.evidence.verify import verify
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.driver import InDoubt
 from tests.deaths import deaths
-from tests.project import POLICY, make_project, scenarios
+from tests.project import POLICY, ROWS, make_project
 
 SENT = "sent_after_a_refused_connection"
 SENDS = """
@@ -42,7 +42,7 @@ def compared(folder: Path) -> dict[str, bytes]:
 
 def project_of(root: Path, *names: str) -> dict[str, Task]:
     """Make a project with some scenarios, in which `sent` holds the texts of mails, and return the tasks."""
-    make_project(root, [row for row in scenarios() if row["name"] in names])
+    make_project(root, [ROWS[name] for name in names])
     with open(root / "tools/mail.py", "a", encoding="utf-8") as file:
         file.write(SENDS.format(str(root / "sent")))
     tasks = {name: load_task(root / f"tasks/s/{name}.yaml") for name in names}

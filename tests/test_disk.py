@@ -22,10 +22,8 @@ from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.world.perform import StorageFailure
 from tachograph.testing import run
-from tests.project import make_project, scenarios
+from tests.project import ROWS, make_project
 from tests.tables.rows import closed, roomy
-
-ROWS = {row["name"]: row for row in scenarios()}
 
 
 def made(root: Path, name: str) -> tuple[Task, Path]:

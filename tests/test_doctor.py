@@ -10,9 +10,7 @@ import pytest
 
 from tachograph.evidence import doctor
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import make_project, scenarios
-
-ROWS = {row["name"]: row for row in scenarios()}
+from tests.project import ROWS, make_project
 
 
 @pytest.fixture

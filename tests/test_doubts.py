@@ -19,9 +19,9 @@ from tachograph.runtime.driver import InDoubt, Word
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Settled, StopAsked, ToolReturned
 from tachograph.runtime.log.lines import LineWriter, read_log
-from tests.project import make_project, scenarios
+from tests.project import ROWS, make_project
 
-ROW = next(row for row in scenarios() if row["name"] == "sent_once")
+ROW = ROWS["sent_once"]
 PROBES = {
     "none": "",
     "done": "def probe(args, io):\n    return 'done'\n",

@@ -18,10 +18,9 @@ from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import edit, make_project, scenarios
+from tests.project import ROWS, edit, make_project
 
 ROOT = Path(__file__).parents[1]
-ROWS = {row["name"]: row for row in scenarios()}
 RUNS = len((ROOT / "runs/LIST").read_text().split())
 TOKEN = "ghp_k3Qw9ZrT1xVb7NmL5pYd2HsJ8fGc4AeU6oIi"
 

@@ -27,7 +27,7 @@ from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, decode
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.journal import Diverged, Journal
 from tachograph.runtime.log.lines import Damaged, LineWriter, read_log
-from tests.project import make_project, scenarios
+from tests.project import ROWS, make_project
 
 
 def log_of(*texts: bytes) -> bytes:
@@ -38,7 +38,6 @@ def log_of(*texts: bytes) -> bytes:
 STEPS = [canonical(StepEnded(at=f"{n}.e", added=f"{n:012}")) for n in range(1, 6)]
 
 
-ROWS = {row["name"]: row for row in scenarios()}
 HOME = Path(__file__).parents[1]
 
 

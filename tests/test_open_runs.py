@@ -13,9 +13,7 @@ from tachograph.evidence.record import earlier_lines, record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.file import LogFile
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import cut, edit, make_project, scenarios
-
-ROWS = {row["name"]: row for row in scenarios()}
+from tests.project import ROWS, cut, edit, make_project
 
 
 @pytest.fixture

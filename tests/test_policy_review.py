@@ -29,7 +29,7 @@ from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import parse
 from tests import test_agent_corpora, test_corpora
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import folder_of_row, merged, scenarios, task_of_row
+from tests.project import ROWS, folder_of_row, merged, task_of_row
 
 ROOT = Path(__file__).parents[1]
 BASE: dict[str, Any] = {
@@ -235,7 +235,7 @@ def edit_problem(gate: Gate, question: Question) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", [row["name"] for row in scenarios()])
+@pytest.mark.parametrize("name", ROWS)
 def test_the_least_edit_of_what_a_run_was_denied(project: Path, name: str) -> None:
     for gate, question in denied_in(task_of_row(project, name), folder_of_row(project, name)):
         assert edit_problem(gate, question) == "", question

@@ -25,7 +25,7 @@ from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
 from tests.commands import Capsys, output_of
-from tests.project import POLICY, make_project, merged, proved, scenarios, script, task_of_row
+from tests.project import POLICY, ROWS, make_project, merged, proved, script, task_of_row
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
 LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
@@ -157,14 +157,10 @@ def test_a_long_name_of_a_profile(project: Path) -> None:
 
 
 def test_an_edit_of_a_plan_that_changes_no_decision_flips_no_run(tmp_path: Path) -> None:
-    rows = [
-        row
-        for row in scenarios()
-        if row["name"] in ("an_agent_below_plans", "handed_over_twice_after_a_plan")
-    ]
-    root = make_project(tmp_path / "p", rows)
-    for row in rows:
-        record(task_of_row(root, row["name"]), root / "runs/s" / row["name"])
+    names = ("an_agent_below_plans", "handed_over_twice_after_a_plan")
+    root = make_project(tmp_path / "p", [ROWS[name] for name in names])
+    for name in names:
+        record(task_of_row(root, name), root / "runs/s" / name)
     file = root / "policy/planning.yaml"
     old = Policy.load(file, name="policy/planning.yaml")
     for edit, number in ((("1000", "2000"), 0), (('"look"', '"page"'), 0), (('"exit_plan"', '"page"'), 2)):
@@ -333,13 +329,12 @@ def test_calls_go_one_after_another_where_one_policy_says_so(project: Path) -> N
 
 
 def test_an_allowed_call_is_explained_once(tmp_path: Path) -> None:
-    (row,) = [row for row in scenarios() if row["name"] == "a_plan_is_revised"]
-    task = task_of_row(make_project(tmp_path / "p", [row]), row["name"])
+    name = "a_plan_is_revised"
+    task = task_of_row(make_project(tmp_path / "p", [ROWS[name]]), name)
     record(task, tmp_path / "out")
     lines = explain(task, tmp_path / "out", "run")
-    assert [line for line in lines if line.startswith("tc_1_0 ")] == [
-        next(it for it in lines if "look" in it)
-    ]
+    first = next(it for it in lines if "look" in it)
+    assert [line for line in lines if line.startswith("tc_1_0 ")] == [first]
 
 
 def test_after_a_hand_off_the_rest_of_the_reply_is_not_made(project: Path) -> None:

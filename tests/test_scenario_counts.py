@@ -20,9 +20,8 @@ from tachograph.runtime.log.lines import read_log
 from tachograph.runtime.log.steps import steps_of
 from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.tools.contract import EFFECTS
-from tests.project import POLICY, folder_of_row, merged, scenarios, task_of_row
+from tests.project import POLICY, ROWS, folder_of_row, merged, task_of_row
 
-ROWS = {row["name"]: row for row in scenarios()}
 # of a line, what tells what happened; of the second kind, texts, numbers and times; of all else, whether it is there
 SAID = "at event decision rule ending mode kind harmless finish scope fact access method hop".split()
 LEFT_OUT = "t took size usage text arguments result id name by why".split()

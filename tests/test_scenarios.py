@@ -28,10 +28,9 @@ from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.lines import read_log
 from tachograph.runtime.run import make_run
 from tachograph.tracing.spans import spans_of
-from tests.project import PLANTED, folder_of_row, make_project, scenarios, task_of_row
+from tests.project import PLANTED, SCENARIOS, folder_of_row, make_project, task_of_row
 
-ROWS = scenarios()
-NAMES_OF_ROWS = [row["name"] for row in ROWS]
+NAMES_OF_ROWS = [row["name"] for row in SCENARIOS]
 
 
 def compared(root: Path, name: str) -> dict[str, bytes]:
@@ -42,7 +41,7 @@ def compared(root: Path, name: str) -> dict[str, bytes]:
 
 
 def test_rows_have_names_of_their_own() -> None:
-    assert len(set(NAMES_OF_ROWS)) == len(ROWS)
+    assert len(set(NAMES_OF_ROWS)) == len(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", NAMES_OF_ROWS)
@@ -92,7 +91,7 @@ def test_an_event_loop_changes_nothing(project: Path, name: str) -> None:
 
 
 def test_another_process_and_place_change_nothing(project: Path, tmp_path: Path) -> None:
-    root = make_project(tmp_path / "ano ther\u00e9", ROWS)
+    root = make_project(tmp_path / "ano ther\u00e9", SCENARIOS)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OTEL_SERVICE_NAME": "x"}
     environment |= {"PYTHONHASHSEED": "4711", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
     code = "import os; os.umask(0o077); from tachograph.cli.main import main; main(['run'])"

@@ -14,18 +14,16 @@ import pytest
 from tachograph.cli.common import harmless
 from tests.commands import Capsys, exit_code, output_of
 from tests.deaths import deaths
-from tests.project import made_once, make_project, scenarios
+from tests.project import ROWS, made_once, make_project
 
-ROWS = [row for row in scenarios() if row["name"] == "call"]
 SUMS, SIGNATURE, LINK, NAME = "SHA256SUMS", "SHA256SUMS.sig", "a link", "zoë@test"
 SEAL = [sys.executable, "-m", "tachograph", "seal", "--key"]
-Said = Capsys
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with a recorded run, in which the test is, at no terminal."""
-    monkeypatch.chdir(make_project(tmp_path / "a/p", ROWS))
+    monkeypatch.chdir(make_project(tmp_path / "a/p", [ROWS["call"]]))
     monkeypatch.setattr(os, "isatty", lambda fd: False)
     assert exit_code("run") == 0
     return tmp_path / "a/p"
@@ -33,7 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def sealed(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """The project, sealed with `key`, whose owner may sign; `locked` has a passphrase."""
     if shutil.which("ssh-keygen") is None:
@@ -47,7 +45,7 @@ def sealed(
 
 def make_sealed(folder: Path) -> None:
     """Make a sealed project in a folder, and keys beside it."""
-    with chdir(make_project(folder / "p", ROWS)):
+    with chdir(make_project(folder / "p", [ROWS["call"]])):
         assert exit_code("run") == 0
         for name, phrase in (("key", ""), ("other", ""), ("locked", "secret words")):
             subprocess.run(["ssh-keygen", "-qted25519", "-N", phrase, "-f", f"../{name}"], check=True)
@@ -72,7 +70,7 @@ def pair() -> list[bytes]:
     return [Path(name).read_bytes() for name in (SUMS, SIGNATURE) if Path(name).exists()]
 
 
-def test_a_seal_holds_and_is_read_by_sha256sum(sealed: Path, capsys: Said) -> None:
+def test_a_seal_holds_and_is_read_by_sha256sum(sealed: Path, capsys: Capsys) -> None:
     assert NAME in output_of(capsys, "verify", "--signers", "../signers").out
     subprocess.run(["sha256sum", "--check", "--strict", SUMS], check=True)
     names = [line[66:] for line in Path(SUMS).read_text().splitlines()]
@@ -99,7 +97,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "text", "signed"), BROKEN)
-def test_changes_are_named(sealed: Path, capsys: Said, name: str, text: str | None, signed: bool) -> None:
+def test_changes_are_named(sealed: Path, capsys: Capsys, name: str, text: str | None, signed: bool) -> None:
     change(name, text)
     first, *others = output_of(capsys, "verify", "--signers", "../signers", code=1).out.splitlines()
     assert first.startswith(SUMS) and (NAME in first) is signed
@@ -120,7 +118,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "text", "key", "code"), REFUSED)
-def test_refusals(sealed: Path, capsys: Said, name: str, text: str | None, key: str, code: int) -> None:
+def test_refusals(sealed: Path, capsys: Capsys, name: str, text: str | None, key: str, code: int) -> None:
     before = pair()
     change("tasks/s/new.yaml", "new\n")
     change(name, text)
@@ -129,14 +127,14 @@ def test_refusals(sealed: Path, capsys: Said, name: str, text: str | None, key: 
     assert said.err.count("\n") == (code == 2) and pair() == before
 
 
-def test_without_ssh_keygen(project: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ssh_keygen(project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     change(SUMS, "")
     monkeypatch.setenv("PATH", str(project))
     assert exit_code("verify", "--signers", SUMS) == exit_code("seal", "--key", SUMS) == 2
     assert ["ssh-keygen" in line for line in capsys.readouterr().err.splitlines()] == [True] * 2
 
 
-def test_wherever_a_seal_dies_sums_lie_beside_their_own_signature(sealed: Path, capsys: Said) -> None:
+def test_wherever_a_seal_dies_sums_lie_beside_their_own_signature(sealed: Path, capsys: Capsys) -> None:
     change("tools/new.py", "")
     folder, key, signers = (str(sealed.parent / name) for name in ("copy/p", "key", "signers"))
     for _ in deaths(Path(folder), lambda: (os.chdir(folder), exit_code("seal", "--key", key)), sealed):

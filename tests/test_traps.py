@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.project import scenarios
+from tests.project import ROWS
 
 HERE = Path(__file__).parent
 PARTS = yaml.safe_load((HERE / "traps.yaml").read_text(encoding="utf-8"))
-SCENARIOS = {row["name"] for row in scenarios()}
 
 
 @cache
@@ -36,7 +35,7 @@ def found_in(file: str) -> tuple[set[str], set[str]]:
 def is_there(shown: str) -> bool:
     """Return whether there is a test, a row of a test, or a scenario of a name."""
     if shown.startswith("scenario:"):
-        return shown.removeprefix("scenario:") in SCENARIOS
+        return shown.removeprefix("scenario:") in ROWS
     file, _, test = shown.removesuffix("]").partition("::")
     name, _, row = test.partition("[")
     names, rows = found_in(file)
