@@ -404,11 +404,8 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     project: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "tools").mkdir()
-    source = (
-        (project / "tools/echo.py")
-        .read_text()
-        .replace("    return {", "    raise ValueError('why\\x1b[2J')\n    return {", 1)
-    )
+    raising = "    raise ValueError('why\\x1b[2J')\n    return {"
+    source = (project / "tools/echo.py").read_text().replace("    return {", raising, 1)
     (tmp_path / "tools/echo.py").write_text(source)
 
     def model(asked: LLMInput) -> LLMOutput:

@@ -205,9 +205,8 @@ def test_nothing_is_done_that_a_policy_above_denies(draw: random.Random) -> None
 def test_nothing_is_gained_by_a_hand_off_or_a_plan(draw: random.Random) -> None:
     """All policies of who handed over hold, and that for a plan until a person has allowed it."""
     texts = ("a", "bb", "long")
-    some = [("say", {"text": text}) for text in texts] + [
-        ("note", {"path": "box/a", "text": text}) for text in texts
-    ]
+    some = [("say", {"text": text}) for text in texts]
+    some += [("note", {"path": "box/a", "text": text}) for text in texts]
     special = [("to_leaf", {}), ("exit_plan", {"plan": "p"})]
     turns = [[it] for it in draw.choices(some + special * 2, k=12)]
     of, plans = [random_policy(draw) for _ in "ab"], [random_policy(draw) for _ in "ab"]

@@ -89,9 +89,8 @@ def test_comments_and_layout_move_nothing(tmp_path: Path, file: str) -> None:
 def test_a_log_that_was_rewritten_is_found(tmp_path: Path) -> None:
     """Whoever writes all four files anew passes `verify`, and not `check`."""
     task, folder = recorded(tmp_path, "call")
-    other = make_project(
-        tmp_path / "other", [{**ROWS["call"], "turns": [[["echo", {"text": "bye"}]], "done"]}]
-    )
+    turns = [[["echo", {"text": "bye"}]], "done"]
+    other = make_project(tmp_path / "other", [{**ROWS["call"], "turns": turns}])
     record(load_task(other / "tasks/s/call.yaml"), other / "runs/s/call")
     for file in (other / "runs/s/call").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())

@@ -109,9 +109,8 @@ def test_a_graph_without_an_end_fails(tmp_path: Path, graph: Graph, ending: str,
 def test_an_agent_above_reads_how_a_graph_failed(is_beside: bool) -> None:
     below = sequence(FAIL).as_agent(POLICIES).as_tool("find", "Works.")
     turns = [("find", {"task": "x", "background": is_beside})], "wait", "done"
-    (said,) = [
-        it for it in Agent(script(*turns), [below], POLICIES).run("x").messages if "_failure" in str(it)
-    ]
+    made = Agent(script(*turns), [below], POLICIES).run("x")
+    (said,) = [it for it in made.messages if "_failure" in str(it)]
     assert "failure_mode_terminal" in said["content"] and "llm_failure" in said["content"]
 
 
@@ -144,14 +143,9 @@ def test_a_graph_goes_on_for_an_agent_that_hands_over_to_it() -> None:
 
 
 def test_what_stands_for_a_model_counts_no_bytes() -> None:
-    replies = [
-        it
-        for it in sequence(FIND).as_agent(POLICIES).run("x" * 500).events
-        if isinstance(it, log.ModelReplied)
-    ]
-    assert [(it.usage.input_tokens, it.usage.estimated) for it in replies if "/" not in it.at] == [
-        (1, False)
-    ] * 2
+    events = sequence(FIND).as_agent(POLICIES).run("x" * 500).events
+    used = [it.usage for it in events if isinstance(it, log.ModelReplied) and "/" not in it.at]
+    assert [(it.input_tokens, it.estimated) for it in used] == [(1, False)] * 2
 
 
 def test_what_a_policy_denies_is_no_part_of_a_graph() -> None:

@@ -47,18 +47,15 @@ def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, 
 
     def run(cwd: Path, *words: str) -> str:
         command = [sys.executable, "-m", "tachograph", *words]
-        return subprocess.run(
-            command, cwd=cwd, env=env, check=True, capture_output=True, timeout=300
-        ).stdout.decode()
+        ran = subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, timeout=300)
+        return ran.stdout.decode()
 
     assert "tachograph check" in run(here, "init", os.path.relpath(tmp_path / below, here))
     assert {path for path in tree(tmp_path) - before if not path.startswith(below)} == set()
     project = tmp_path / below
     runs = {f"runs/first/{name}/state.jsonl" for name in ("answer", "denied")}
-    places = (
-        "policy/agent.yaml policy/tests/agent.yaml .github/workflows/tachograph.yml .gitattributes".split()
-    )
-    assert runs | {*places} <= tree(project)
+    policies = {"policy/agent.yaml", "policy/tests/agent.yaml"}
+    assert runs | policies | {".github/workflows/tachograph.yml", ".gitattributes"} <= tree(project)
     for words in (["check"], ["verify"], ["policy", "test"], ["doctor"]):
         run(project, *words)
     assert "first/denied: final_answer, 1 denial" in run(project, "run")

@@ -28,9 +28,8 @@ from tests.project import POLICY, merged
 CLOSED = {"type": "object", "additionalProperties": False}
 TEXT = {**CLOSED, "properties": {"text": {"type": "string"}}}
 NAMES = ["wait", "think", "hang", "deaf", "late", "never"]
-BASE = merged(
-    POLICY, {"tool_registry": {"allowed": NAMES, "denied": []}, "loop_budget": {"max_tokens": 10**6}}
-)
+OWN = {"tool_registry": {"allowed": NAMES, "denied": []}, "loop_budget": {"max_tokens": 10**6}}
+BASE = merged(POLICY, OWN)
 BOUND = 60  # seconds in which everything has to happen
 
 

@@ -173,9 +173,8 @@ def test_the_bytes_that_are_digested_are_those_that_run(tmp_path: Path) -> None:
     """Cached bytecode is matched by second and size, and an edit can keep both."""
     answers = []
     for word in ("one", "two"):
-        (tool,), _ = load_tools(
-            ["say"], project(tmp_path, SOURCE.replace("return {}", f"return {{'{word}': 1}}"))
-        )
+        source = SOURCE.replace("return {}", f"return {{'{word}': 1}}")
+        (tool,), _ = load_tools(["say"], project(tmp_path, source))
         answers.append((tool.digest, tool.run({}, None)))
     assert [answer for _, answer in answers] == [{"one": 1}, {"two": 1}] and answers[0][0] != answers[1][0]
 

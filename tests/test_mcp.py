@@ -232,12 +232,11 @@ def test_an_effect_moves_no_recorded_decision() -> None:
     data = Policy.load(Path(__file__).parents[1] / "policy/servers.yaml").data
     tools = {name: {k: v for k, v in it.items() if k != "effect"} for name, it in data["tools"].items()}
     policy, project = Policy.from_dict({**data, "tools": tools}), Project(Path(__file__).parents[1])
-    names = [
-        name for name in project.run_names() if project.source_of(name).policy.file == "policy/servers.yaml"
-    ]
-    assert len(names) == 4
-    for name in names:
-        assert what_if(project.source_of(name), project.folder(name), name, policy) is None
+    sources = {name: project.source_of(name) for name in project.run_names()}
+    found = {name: it for name, it in sources.items() if it.policy.file == "policy/servers.yaml"}
+    assert len(found) == 4
+    for name, source in found.items():
+        assert what_if(source, project.folder(name), name, policy) is None
 
 
 @pytest.mark.parametrize("effect", ["pure", "write", "network", "Read", "", None, ["read"]])
@@ -305,9 +304,8 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     assert exit_code("mcp", "accept", *at, "/nowhere/at/all") == 2
     ends = (sys.executable, "-c", "import not_there")
     assert "not_there'" in output_of(capsys, "mcp", "inspect", "srv", "--", *ends, code=2).err
-    assert (
-        exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
-    )
+    unset = ("--env", "NOT_SET_AT_ALL")
+    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), *unset, "--", *command) == 2
     assert lock.read_bytes() == before
     dag = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 4} for n in range(14)} | {"14": {}}
     odd = [1, {"inputSchema": {"properties": None}}, {"inputSchema": {"$defs": dag, "$ref": "#/$defs/0"}}]

@@ -83,9 +83,8 @@ PRICES = {"callable:first": {"input": "1", "output": "1"}, "callable:second": {"
 
 
 def policy(**delta: Any) -> Policy:
-    return Policy.from_dict(
-        merged(POLICY, {"loop_budget": {"max_cost": "0.01 USD"}, "prices": PRICES, **delta})
-    )
+    own = {"loop_budget": {"max_cost": "0.01 USD"}, "prices": PRICES, **delta}
+    return Policy.from_dict(merged(POLICY, own))
 
 
 def test_a_fallback_is_recorded_and_paid(tmp_path: Path) -> None:

@@ -304,9 +304,8 @@ def test_what_a_policy_below_allows_in_vain_is_told(shipped: Path, capsys: Capsy
 
 
 def test_recorded_runs_go_another_way_under_another_policy(shipped: Path, capsys: Capsys) -> None:
-    out = output_of(
-        capsys, "policy", "diff", "policy/v1.yaml", changed(shipped, url_allowlist=[]), "--runs"
-    ).out
+    other = changed(shipped, url_allowlist=[])
+    out = output_of(capsys, "policy", "diff", "policy/v1.yaml", other, "--runs").out
     assert "RUN runs/canonical/v1 goes another way" in out
     assert "runs/loop/hooks" not in out  # which decides nothing about a URL
     assert "of 18 recorded runs" in out

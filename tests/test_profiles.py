@@ -25,7 +25,7 @@ from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
 from tests.commands import Capsys, output_of
-from tests.project import POLICY, ROWS, make_project, merged, proved, script, task_of_row
+from tests.project import POLICY, ROWS, edit, make_project, merged, proved, script, task_of_row
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
 LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
@@ -124,11 +124,9 @@ def test_whoever_asks_at_the_same_time_has_a_task_of_its_own(project: Path) -> N
 def test_what_a_policy_holds_against_the_cost_has_a_price(project: Path) -> None:
     limits = {"loop_budget": {"max_cost": "1 USD"}, "prices": {"openai:known": {"input": "1", "output": "1"}}}
     own = {"tool_registry": {"allowed": ["reader"]}, "agents": {"max_depth": 1, "max_children": 1}}
-    (project / "policy/lead.yaml").write_text(
-        json.dumps(merged(merged(POLICY, limits), own)), encoding="utf-8"
-    )
-    reader = project / "profiles/reader.yaml"
-    reader.write_text(reader.read_text().replace("{", '{"model": "openai:dear", ', 1), encoding="utf-8")
+    lead_policy = json.dumps(merged(merged(POLICY, limits), own))
+    (project / "policy/lead.yaml").write_text(lead_policy, encoding="utf-8")
+    edit(project / "profiles/reader.yaml", '{"schema"', '{"model": "openai:dear", "schema"')
     lead = {"policy": {"file": "policy/lead.yaml"}, "tools": [], "agents": ["reader"], "mounts": None}
     write(project, lead, {"llm": {"live": ["openai:known"]}})
     task = load_task(project / "tasks/s/asked.yaml")
@@ -163,8 +161,8 @@ def test_an_edit_of_a_plan_that_changes_no_decision_flips_no_run(tmp_path: Path)
         record(task_of_row(root, name), root / "runs/s" / name)
     file = root / "policy/planning.yaml"
     old = Policy.load(file, name="policy/planning.yaml")
-    for edit, number in ((("1000", "2000"), 0), (('"look"', '"page"'), 0), (('"exit_plan"', '"page"'), 2)):
-        file.write_text(file.read_text().replace(*edit), encoding="utf-8")
+    for swap, number in ((("1000", "2000"), 0), (('"look"', '"page"'), 0), (('"exit_plan"', '"page"'), 2)):
+        edit(file, *swap)
         found, tried = flips(Project(root), old, Policy.load(file, name="policy/planning.yaml"))
         assert (len(found), tried) == (number, 2)
 
@@ -296,9 +294,8 @@ def test_a_plan_is_allowed_by_a_person_alone(project: Path) -> None:
     said = iter([Answer("deny", why="no"), Answer("allow")])
     model, approve = script(*turns), lambda asked: next(said)
     planning = policy("exit_plan")
-    made = proved(
-        Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, approve=approve), project / "out"
-    )
+    agent = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, approve=approve)
+    made = proved(agent, project / "out")
     decided = [(event.decision, event.above) for event in made.events if isinstance(event, Decided)]
     assert decided == [("deny", 0), ("escalate", 0), ("escalate", 0), ("allow", 0)]
     nobody = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning)

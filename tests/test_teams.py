@@ -283,9 +283,8 @@ def test_a_call_to_a_mate_that_ended_meanwhile_is_decided_anew() -> None:
             worlds[0].stop("1.c0/", "cancelled")
 
     async def run() -> list[log.Event]:
-        agent = Agent(
-            lead, [anna], policy(agents={"max_children": 1}), hooks=Hooks("guard", before_call=before_call)
-        )
+        hooks = Hooks("guard", before_call=before_call)
+        agent = Agent(lead, [anna], policy(agents={"max_children": 1}), hooks=hooks)
         return (await agent.arun("go", started=worlds.append)).events
 
     anna = Agent(Scripted("a", "b"), [], policy()).as_tool("anna", "Works.", stays=True)
@@ -303,17 +302,13 @@ def test_an_interrupt_while_mates_rest_is_one_of_nothing(tmp_path: Path) -> None
         session.close()
 
 
+DONE = {"name": "x", "turns": ["done"], "expect": {}}
+
+
 def test_a_function_starts_the_same_agents_everywhere(tmp_path: Path, capsys: Capsys) -> None:
-    row = {
-        "name": "x",
-        "turns": ["done"],
-        "functions": {"pipeline": ["anna"]},
-        "agents": ["reader"],
-        "expect": {},
-    }
-    root = make_project(
-        tmp_path / "p", [{**row, "policy": {"tool_registry": {"allowed": ["pipeline", "anna"]}}}]
-    )
+    named = {"functions": {"pipeline": ["anna"]}, "agents": ["reader"]}
+    allowed = {"tool_registry": {"allowed": ["pipeline", "anna"]}}
+    root = make_project(tmp_path / "p", [{**DONE, **named, "policy": allowed}])
     profile = json.loads((root / "profiles/reader.yaml").read_text())
     (root / "profiles/reader.yaml").write_text(json.dumps({**profile, "functions": {"pipeline": ["ben"]}}))
     said = output_of(capsys, "run", str(root / "tasks/s/x.yaml"), code=2).err
@@ -331,9 +326,7 @@ def test_a_function_starts_the_same_agents_everywhere(tmp_path: Path, capsys: Ca
 def test_what_cannot_start_agents_is_refused(
     tmp_path: Path, capsys: Capsys, functions: dict[str, list[str]], words: str
 ) -> None:
-    row = {"name": "x", "turns": ["done"], "functions": functions, "expect": {}}
-    root = make_project(
-        tmp_path / "p", [{**row, "policy": {"tool_registry": {"allowed": ["echo", "pipeline", "anna"]}}}]
-    )
+    allowed = {"tool_registry": {"allowed": ["echo", "pipeline", "anna"]}}
+    root = make_project(tmp_path / "p", [{**DONE, "functions": functions, "policy": allowed}])
     said = output_of(capsys, "run", str(root / "tasks/s/x.yaml"), code=2).err
     assert words in said and len(said.splitlines()) == 1

@@ -84,9 +84,8 @@ def test_a_run_refuses_a_cycle(todos: list[tuple[str, list[str]]]) -> None:
         ("create_todo", {"todo": name, "title": f"{n}", "after": after})
         for n, (name, after) in enumerate(todos)
     ]
-    policy = Policy.from_dict(
-        merged(POLICY, {"tool_registry": {"allowed": BOARD}, "loop_budget": {"max_tool_calls": 99}})
-    )
+    roomy = {"tool_registry": {"allowed": BOARD}, "loop_budget": {"max_tool_calls": 99}}
+    policy = Policy.from_dict(merged(POLICY, roomy))
     done = Agent(script(calls, "done"), BOARD, policy).run("?")
     told = [event.told["created"] for event in done.events if type(event).__name__ == "CallEnded"]
     board = Board()

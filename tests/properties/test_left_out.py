@@ -155,9 +155,8 @@ def test_no_way_in_the_schema_leads_past_a_mark(more: dict[str, Any]) -> None:
             continue  # the gate cannot follow it
         assert said.decision == "deny"
     plain = {**closed(a=TO_LINK, b={}), "$defs": {"link": {"type": "string"}}, "if": {"$ref": "#/$defs/link"}}
-    (said,) = decide(
-        roomy(["t"]), [{"name": "t", "input_schema": plain}], [{"name": "t", "arguments": {"b": 1}}]
-    )
+    tool = {"name": "t", "input_schema": plain}
+    (said,) = decide(roomy(["t"]), [tool], [{"name": "t", "arguments": {"b": 1}}])
     assert said.decision == "allow"  # without a mark nothing has to be followed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections import Counter
@@ -121,15 +122,12 @@ def world() -> list[Question]:
     calls = [Call("c", "fetch", {"url": f"https://h.test{path}"}) for path in ("/", "/a", "/a/b", "/c")]
     calls += [Call("c", "fetch", {"url": url}) for url in ("http://h.test/", "https://k.test/")]
     calls += [Call("c", "save", {"path": f"{mount}/x", "text": "t"}) for mount in "abc"]
-    calls += [
-        Call("c", "save", {"path": "a/x", "text": f"<secret:{kind}:000000>"}) for kind in ("email", "jwt")
-    ]
+    secrets = ("<secret:email:000000>", "<secret:jwt:000000>")
+    calls += [Call("c", "save", {"path": "a/x", "text": secret}) for secret in secrets]
     amounts = (-1, 0, 0.5, 1, 1.5, 2, 3, 4, "1")
     names, notes = ("a", "b", "cb", "abcd", 7), ("a", "https://h.test/a", "a/x")
-    pays = [
-        {"amount": amount, "to": name, "note": note} for amount in amounts for name in names for note in notes
-    ]
-    calls += [Call("c", "pay", arguments) for arguments in pays]
+    pays = itertools.product(amounts, names, notes)
+    calls += [Call("c", "pay", {"amount": amount, "to": to, "note": note}) for amount, to, note in pays]
     found = [Question(call, call.name) for call in calls]
     some = [
         calls[0],
