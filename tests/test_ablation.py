@@ -42,9 +42,8 @@ def is_red(project: Path, folder: Path, name: str) -> bool:
         record(task_of_row(project, name), folder / name)
     except (TachographError, KeyError):  # KeyError: without its rule, a tool that the run lacks is looked up
         return True
-    return any(
-        planted in content for planted in PLANTED for content in read_files(folder / name, name).values()
-    )
+    contents = read_files(folder / name, name).values()
+    return any(planted in content for planted in PLANTED for content in contents)
 
 
 class Lenient(Gate):

@@ -360,9 +360,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.startswith("desk_of_code")]:
         monkeypatch.delitem(sys.modules, name)
-    say, other, guard = (
-        importlib.import_module(f"desk_of_code.{name}") for name in ("say", "other", "guard")
-    )
+    names = ("say", "other", "guard")
+    say, other, guard = (importlib.import_module(f"desk_of_code.{name}") for name in names)
     policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["say"]}}))
 
     def made(root: str = ".", model: Any = guard.model) -> Agent:

@@ -55,7 +55,11 @@ def is_read(kind: str, text: str | bytes) -> bool:
     return True
 
 
-ROOM = {"loop_budget": {"max_tool_calls": 1, "max_result_bytes": 1}, "cycle_detection": {"max_repeats": 1}}
+ROOM = {
+    "schema": "policy/v1",
+    "loop_budget": {"max_tool_calls": 1, "max_result_bytes": 1},
+    "cycle_detection": {"max_repeats": 1},
+}
 
 
 def closed(**properties: dict[str, Any]) -> dict[str, Any]:
@@ -75,12 +79,7 @@ def test_urls() -> None:
     for row in rows("1-url/url_cases"):
         entries = [f"{scheme}://{host}" for host in row["allowlist"] for scheme in ("http", "https")]
         entries = [entry for entry in entries if is_read("url_entry", entry)]
-        policy = {
-            "schema": "policy/v1",
-            "tool_registry": {"allowed": ["get"]},
-            "url_allowlist": entries,
-            **ROOM,
-        }
+        policy = {"tool_registry": {"allowed": ["get"]}, "url_allowlist": entries, **ROOM}
         found = decide(policy, [GET], [{"name": "get", "arguments": {"url": row["url"]}}])[0]
         count += 1
         if row["expect"] in ("allow", "deny") and found.decision != row["expect"]:
@@ -129,7 +128,6 @@ def test_arguments() -> None:
             schemas[name]["properties"][key]["x-resource"] = kind
     tools = [{"name": name, "input_schema": schemas[name]} for name in RESOURCES]
     policy = {
-        "schema": "policy/v1",
         "tool_registry": {"allowed": [*RESOURCES]},
         "url_allowlist": ["http://fixtures.local", "https://fixtures.local"],
         "sandbox": {"mounts": {"box": "write"}},

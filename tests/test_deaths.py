@@ -135,9 +135,8 @@ def test_a_live_run_that_dies_at_any_write(tmp_path: Path) -> None:
         return LLMOutput(tool_calls=calls) if calls else LLMOutput(final_answer="done")
 
     root = make_project(tmp_path / "p", [])
-    agent = Agent(
-        model, [think, "look", "mail"], Policy.from_dict(POLICY), mounts={"book": root / "book"}, root=root
-    )
+    tools, mounts = [think, "look", "mail"], {"book": root / "book"}
+    agent = Agent(model, tools, Policy.from_dict(POLICY), mounts=mounts, root=root)
     out, found = tmp_path / "runs/out", set()
     whole = {event.at for event in agent.run("?").events}
     for point in deaths(out, lambda: tachograph.record(agent, "?", out=out)):

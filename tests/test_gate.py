@@ -156,9 +156,8 @@ def test_a_condition_on_each_item_of_an_object_denies() -> None:
     """Where the schema does not say by itself that the arguments are no list."""
     tool = Tool("t", "", {**ANY, "allOf": [{}]}, closed(), "network", lambda arguments, io: {})
     policy = {**POLICY, "tools": {"t": {"arguments": {"/*": {"maximum": 1}}}}}
-    assert [it.rule_id for it in decide(policy, [tool], [{"name": "t", "arguments": {"x": 0}}])] == [
-        "arguments"
-    ]
+    (said,) = decide(policy, [tool], [{"name": "t", "arguments": {"x": 0}}])
+    assert said.rule_id == "arguments"
 
 
 def test_calls_are_the_same_by_type_and_value() -> None:

@@ -84,11 +84,8 @@ def test_a_task_is_read(tmp_path: Path) -> None:
     assert (task.spec.question, task.spec.seed, task.began) == ("What is there?", 7, 1_767_225_600 * 10**9)
     assert task.policy.file == "policy/p.yaml" and [tool.name for tool in task.tools] == ["read", "write"]
     assert task.run_spec().models[0].name.path == "stub" and task.spec.expected.spans == {"tool_call": 1}
-    assert (
-        made(tmp_path, f"# more\n{TASK}").digest
-        == task.digest
-        != made(tmp_path, TASK.replace("7", "8")).digest
-    )
+    commented, other = made(tmp_path, f"# more\n{TASK}"), made(tmp_path, TASK.replace("7", "8"))
+    assert commented.digest == task.digest != other.digest
 
 
 def test_its_faults_stand_at_addresses(tmp_path: Path) -> None:
@@ -282,6 +279,5 @@ def test_the_tasks_of_the_card_load(name: str) -> None:
     task = load_task(found[0] / "tasks" / f"{name}.yaml")
     plain: Any = yaml.safe_load((task.root / task.file).read_text())
     assert task.run_id == f"{name.replace('/', '-')}-s{plain['seed']}"
-    assert re.fullmatch("[0-9a-f]{64}", task.digest) and len(task.spec.llm.stub.turns) == len(
-        plain["llm"]["stub"]["turns"]
-    )
+    assert re.fullmatch("[0-9a-f]{64}", task.digest)
+    assert len(task.spec.llm.stub.turns) == len(plain["llm"]["stub"]["turns"])

@@ -350,9 +350,8 @@ def test_private_folders_are_the_owners_under_any_umask(tmp_path: Path, umask: i
                 (folder,) = workspace._temporary if place is None else [place / "desk"]
                 workspace.place("desk/a/b/x", "x")
                 workspace.io(TOOLS["write"], decide, "key").write("desk/a/y", "y")
-                modes = {
-                    path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))
-                }
+                paths = (folder, *folder.rglob("*"))
+                modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
                 assert modes == {folder.name: 0o700, "a": 0o700, "b": 0o700, "x": 0o600, "y": 0o600}
             assert folder.exists() == (place is not None)
         assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700

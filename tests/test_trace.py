@@ -304,9 +304,8 @@ def test_what_spans_say() -> None:
     }
     for span, attributes in [(model, of_model), (policy, of_policy), (tool, of_tool), (root, of_root)]:
         assert span.attributes.items() >= attributes.items()
-    times = [
-        (span.start_ns - BEGAN, span.end_ns - BEGAN) for span in (step, model, policy, tool, attempt, root)
-    ]
+    all_spans = (step, model, policy, tool, attempt, root)
+    times = [(span.start_ns - BEGAN, span.end_ns - BEGAN) for span in all_spans]
     assert times == [(0, 220), (0, 200), (200, 201), (200, 220), (200, 220), (0, 420)]
 
 

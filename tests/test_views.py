@@ -179,9 +179,8 @@ def test_a_site_is_whole_or_not_there(project: Path, monkeypatch: pytest.MonkeyP
     run_at(project / "runs/k/none.partial", [])
     run_at(project / "runs/k/a.partial", Log().events)
     assert exit_code("site") == 0
-    assert sorted(path.name for path in (project / "site/runs/k").iterdir()) == [
-        *("a.html", "a.partial.html", "b.html", "c.html")
-    ]
+    pages = sorted(path.name for path in (project / "site/runs/k").iterdir())
+    assert pages == ["a.html", "a.partial.html", "b.html", "c.html"]
     before = files(project / "site")
     run_at(project / "runs/k/d.partial", Log().events)
     write = site.write_durably

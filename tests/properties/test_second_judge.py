@@ -183,10 +183,8 @@ class World:
         kept = {key: value for key, value in sections.items() if self.happens(0.97)}
         heads = pick(["/heads/*", "/heads/a", "/heads/x~1y", "/*/a"])
         spoken_of = ["/to", heads] + ["/files/*"] * (heads != "/*/a")  # which meet
-        kept["tools"] = {
-            "send": {"resources": {place: pick(RESOURCES) for place in spoken_of if self.happens(0.9)}}
-        }
-        kept["tools"]["send"] |= pick([{}, {"effect": "read"}, {"effect": "external"}])
+        send = {"resources": {place: pick(RESOURCES) for place in spoken_of if self.happens(0.9)}}
+        kept["tools"] = {"send": send | pick([{}, {"effect": "read"}, {"effect": "external"}])}
         self.policy = {"schema": "policy/v1", "arg_schema_enforcement": pick(["strict", "shape"]), **kept}
 
     def url(self) -> str:
@@ -278,24 +276,21 @@ class World:
         return json.dumps(value, ensure_ascii=self.happens(0.5))
 
     def calls(self) -> list[dict[str, Any]]:
-        allowed = [
-            name for name in self.policy.get("tool_registry", {}).get("allowed", []) if name in SCHEMAS
-        ]
+        registered = self.policy.get("tool_registry", {}).get("allowed", [])
+        allowed = [name for name in registered if name in SCHEMAS]
         allowed += ["send", "send"] if "send" in allowed else []
         calls: list[dict[str, Any]] = []
         base: tuple[str, Any] = ("nothing", {})
         for _ in range(CALLS):
             if not calls or self.happens(0.6):
-                name = self.random.choice(
-                    allowed if allowed and self.happens(0.85) else [*SCHEMAS, *STRANGERS]
-                )
+                is_allowed = allowed and self.happens(0.85)
+                name = self.random.choice(allowed if is_allowed else [*SCHEMAS, *STRANGERS])
                 value = self.fitting(SCHEMAS.get(name, LINK))
                 base = (name, self.spoilt(value) if self.happens(0.2) else value)
             name, value = base
             text: Any = self.respelt(value) if self.happens(0.6) or not isinstance(value, dict) else value
-            calls.append(
-                {"name": name, "arguments": self.random.choice(NO_OBJECTS) if self.happens(0.03) else text}
-            )
+            arguments = self.random.choice(NO_OBJECTS) if self.happens(0.03) else text
+            calls.append({"name": name, "arguments": arguments})
         return calls
 
     def fact(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,35 +12,26 @@ from tachograph.runtime.log.steps import CallView, steps_of
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "data" / "corpus" / "v1"
+POLICY = Policy.load(ROOT / "policy" / "v1.yaml")
 # `reviewed` starts agents, which only tasks give it: see runs/agents/graph_with_a_loop
 NAMES = sorted({path.stem for path in (ROOT / "tools").glob("*.py")} - {"reviewed"})
 
 
 def called(name: str, which: str) -> CallView:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    examples = runpy.run_path(str(ROOT / "tools" / f"{name}.py"))["EXAMPLES"]
 
     def model(asked: LLMInput) -> LLMOutput:
         if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall(name, module.EXAMPLES[which])])
+            return LLMOutput(tool_calls=[ToolCall(name, examples[which])])
         return LLMOutput(final_answer="done")
 
-    agent = Agent(
-        model,
-        [name],
-        Policy.load(ROOT / "policy" / "v1.yaml"),
-        mounts={"corpus": CORPUS},
-        hosts={"corpus.test": CORPUS},
-        root=ROOT,
-    )
+    agent = Agent(model, [name], POLICY, mounts={"corpus": CORPUS}, hosts={"corpus.test": CORPUS}, root=ROOT)
     return steps_of(agent.run("Does it work?").events)[0].calls[0]
 
 
 def test_there_are_tools() -> None:
     assert NAMES, "tools/ holds no tool"
-    assert set(Policy.load(ROOT / "policy" / "v1.yaml").data["tool_registry"]["allowed"]) == set(NAMES)
+    assert set(POLICY.data["tool_registry"]["allowed"]) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

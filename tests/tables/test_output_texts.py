@@ -84,9 +84,7 @@ def test_no_tool_is_called_like_a_word_of_the_diagram() -> None:
     for name in (form(word) for word in DIAGRAM_WORDS for form in (str.lower, str.upper, str.title)):
         events = run(roomy([name]), [{"name": name}], [{"calls": [{"tool": name}]}, {"answer": "x"}]).events
         assert isinstance(events[-1], RunEnded) and events[-1].ending == "final_answer"
-        names = re.findall(
-            r"^    (?:participant |gate ->> )(\w+)", "\n".join(drawn(report(events))), re.MULTILINE
-        )
-        assert len(names) == 5 and not {word.lower() for word in DIAGRAM_WORDS} & {
-            each.lower() for each in names
-        }, name
+        text = "\n".join(drawn(report(events)))
+        names = re.findall(r"^    (?:participant |gate ->> )(\w+)", text, re.MULTILINE)
+        assert len(names) == 5, name
+        assert not {word.lower() for word in DIAGRAM_WORDS} & {each.lower() for each in names}, name
