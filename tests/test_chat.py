@@ -225,9 +225,8 @@ def test_a_person_is_asked(project: Path, begin: Any) -> None:
         assert asked.wait(PATIENCE)
         connection.sendall(go)
 
-    terminal = begin(
-        "talker", answers=[calls("mail", path="x", text="one"), says("sent"), when_typed, says("kept")]
-    )
+    answers = [calls("mail", path="x", text="one"), says("sent"), when_typed, says("kept")]
+    terminal = begin("talker", answers=answers)
     terminal.type("send one\r", "approval: tool", label="[y/n]")
     terminal.type("perhaps\r", "[y/n] perhaps", label="[y/n]")
     terminal.type("y\r", "turn 1: ")

@@ -32,12 +32,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def policy(**delta: Any) -> Policy:
-    own = {
-        "tool_registry": {"allowed": OWN},
-        "agents": {"max_depth": 1, "max_children": 4},
-        "on_deny": "inform",
-    }
-    return Policy.from_dict(merged(merged(POLICY, own), delta))
+    own = {"agents": {"max_depth": 1, "max_children": 4}, "on_deny": "inform"}
+    return Policy.from_dict(merged(merged(POLICY, {"tool_registry": {"allowed": OWN}, **own}), delta))
 
 
 def reader_in(project: Path, *turns: Any) -> Agent:
@@ -288,11 +284,8 @@ def test_a_function_whose_calls_are_all_denied_has_failed(project: Path) -> None
             pass
         return ""
 
-    refuses = policy(
-        agents={"max_children": 0},
-        loop_budget={"max_tool_calls": 999},
-        on_failure={"default": "inform", "max_failures": 1},
-    )
+    failing = {"default": "inform", "max_failures": 1}
+    refuses = policy(agents={"max_children": 0}, loop_budget={"max_tool_calls": 999}, on_failure=failing)
     made = lead_of(project, research, refuses).run("?")
     assert (made.ending, result_in(made.events)["exception"]) == ("final_answer", "RecursionError")
 

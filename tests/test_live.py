@@ -284,11 +284,8 @@ def test_each_attempt_gets_arguments_of_its_own() -> None:
             raise ConnectionError
         return {"text": "x"}
 
-    made = agent(
-        script(["wait"], "done"),
-        tool("wait", wait, transient=(ConnectionError,)),
-        retry={"backoff_base_ms": 0},
-    )
+    waiting = tool("wait", wait, transient=(ConnectionError,))
+    made = agent(script(["wait"], "done"), waiting, retry={"backoff_base_ms": 0})
     result = made.run("?")
     assert seen == [{"text": "1.0"}] * 2
     replayed(made, result.events)

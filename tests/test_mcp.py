@@ -337,6 +337,7 @@ def test_a_task_names_tools_of_a_server(
     (tmp_path / "policy").mkdir()
     (tmp_path / "tasks/mcp").mkdir(parents=True)
     (tmp_path / "policy/p.yaml").write_text(json.dumps({**POLICY, **sections}))
+    call = {"tool": "srv__note", "arguments": {"text": "a"}}
     task = {
         "schema": "task/v1",
         "id": "mcp-note",
@@ -345,11 +346,7 @@ def test_a_task_names_tools_of_a_server(
         "policy": {"file": "policy/p.yaml"},
         "tools": ["srv__note"],
         "mcp": {"srv": {"command": [sys.executable, SERVER]}},
-        "llm": {
-            "stub": {
-                "turns": [{"calls": [{"tool": "srv__note", "arguments": {"text": "a"}}]}, {"answer": "b"}]
-            }
-        },
+        "llm": {"stub": {"turns": [{"calls": [call]}, {"answer": "b"}]}},
         "expected": {"ending": "final_answer", "decisions": ["allow"]},
     }
     (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
@@ -361,14 +358,8 @@ def test_a_task_names_tools_of_a_server(
     assert (b'"effect":"read"' in state) is bool(sections)
     task["mcp"] = {"srv": {"command": ["/nowhere"]}}
     (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
-    for words in (
-        ["run", "mcp/note"],
-        ["check"],
-        ["verify"],
-        ["doctor"],
-        ["policy", "check", "policy/p.yaml"],
-    ):
-        assert exit_code(*words) == 0
+    for words in ("run mcp/note", "check", "verify", "doctor", "policy check policy/p.yaml"):
+        assert exit_code(*words.split()) == 0
     assert (tmp_path / "runs/mcp/note/state.jsonl").read_bytes() == state
     assert exit_code("run", "mcp/note", "--again") == 0
     assert b'"failed"' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()

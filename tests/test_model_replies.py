@@ -37,11 +37,8 @@ def test_usage_is_a_count_or_stands_for_bytes(absurd: Any) -> None:
 def test_what_a_service_signed_is_dropped_where_a_secret_was_replaced() -> None:
     replies = [LLMOutput(finish_reason="pause", raw={"to": to}) for to in ("someone@mail.test", "nobody")]
     replies.append(LLMOutput(final_answer="done"))
-    agent = Agent(
-        lambda asked: replies[asked.step_index - 1],
-        [],
-        Policy.from_dict(roomy([], redact={"kinds": ["email"]})),
-    )
+    policy = Policy.from_dict(roomy([], redact={"kinds": ["email"]}))
+    agent = Agent(lambda asked: replies[asked.step_index - 1], [], policy)
     kept = [event.raw for event in agent.run("?").events if isinstance(event, ModelReplied)]
     assert kept == [None, {"to": "nobody"}, None]
 

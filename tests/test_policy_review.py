@@ -393,9 +393,6 @@ def test_a_draft_takes_from_the_policy_what_no_least_edit_allows(reach: Reach) -
 def test_what_a_tool_met_is_explained_too(project: Path) -> None:
     name = "method_of_a_tool"
     lines = explain(task_of_row(project, name), folder_of_row(project, name), name)
-    (late,) = [
-        number
-        for number, line in enumerate(lines)
-        if "page sends GET to https://good.test/a.txt: deny" in line
-    ]
+    said = "page sends GET to https://good.test/a.txt: deny"
+    (late,) = [number for number, line in enumerate(lines) if said in line]
     assert any("to allow /tools/page/methods: GET" in line for line in lines[late:])

@@ -178,12 +178,8 @@ def test_profiles_are_listed(project: Path, capsys: Capsys) -> None:
 
 
 def policy(*names: str, **delta: Any) -> Policy:
-    own = {
-        "tool_registry": {"allowed": names},
-        "agents": {"max_depth": 2, "max_children": 4},
-        "on_deny": "inform",
-    }
-    return Policy.from_dict(merged(merged(POLICY, own), delta))
+    own = {"agents": {"max_depth": 2, "max_children": 4}, "on_deny": "inform"}
+    return Policy.from_dict(merged(merged(POLICY, {"tool_registry": {"allowed": names}, **own}), delta))
 
 
 def test_one_tool_starts_agents_by_their_type(project: Path) -> None:
@@ -274,11 +270,8 @@ def test_a_conversation_goes_on_with_whom_it_was_handed_over_to(project: Path) -
 
     made = asyncio.run(talk())
     (handed,) = [event for event in made.events if isinstance(event, HandedOver)]
-    assert (handed.at, handed.instructions, [it.name for it in handed.tools]) == (
-        "1.c0.h",
-        "A clerk.",
-        ["echo"],
-    )
+    assert (handed.at, handed.instructions) == ("1.c0.h", "A clerk.")
+    assert [it.name for it in handed.tools] == ["echo"]
     assert tachograph.replay(front, project / "out").events == made.events
     assert tachograph.check(front, project / "out") == []
 

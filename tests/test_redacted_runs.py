@@ -69,20 +69,13 @@ def agent_of(model: Any, sent: list[str], *more: Tool, **delta: Any) -> Agent:
 
 
 def holds(folder: Path) -> bool:
-    return any(
-        secret.encode() in path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "key"
-        for secret in (VALUE, TOKEN)
-    )
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "key"]
+    return any(secret.encode() in data for data in files for secret in (VALUE, TOKEN))
 
 
 def test_no_byte_of_a_record_holds_a_secret(tmp_path: Path) -> None:
-    model, sent = Model(), list[str]()
-    agent, out = (
-        agent_of(model, sent, redact={"reveal_to": {"send": ["env", "github_token"]}}),
-        tmp_path / "out",
-    )
+    model, sent, out = Model(), list[str](), tmp_path / "out"
+    agent = agent_of(model, sent, redact={"reveal_to": {"send": ["env", "github_token"]}})
     assert proved(agent, out, f"What is {VALUE} beside {TOKEN}?").ending == "final_answer"
     assert not holds(out) and sorted(path.name for path in out.iterdir())[0] == "manifest.json"
     assert VALUE not in "".join(model.asked) and TOKEN not in "".join(model.asked)

@@ -63,12 +63,8 @@ def test_the_canonical_run() -> None:
     assert text == CANONICAL.with_name("run_report.md").read_text(encoding="utf-8")
     assert "\nSteps: 5 · Tool calls: 4 · Attempts: 4 · Retries: 0 · Denials: 0\n" in text
     assert "`tachograph run tasks/canonical/v1.yaml`" in text
-    assert [row[1:] for row in cells(text, "Budgets")] == [
-        ["5", "10"],
-        ["6130", "50000"],
-        ["4", "40"],
-        ["3273", "1000000"],
-    ]
+    used = [row[1:] for row in cells(text, "Budgets")]
+    assert used == [["5", "10"], ["6130", "50000"], ["4", "40"], ["3273", "1000000"]]
 
 
 def test_calls_that_were_not_reached_are_shown() -> None:
@@ -91,13 +87,8 @@ def test_each_call_has_its_own_mode() -> None:
     assert [row[3] for row in steps(events)] == ["tool_call_failure", "", "", "", ""]
     assert counts(events) == [2, 3, 4, 1, 1]
     assert items(events, "Failures") == 1
-    log = (
-        Log()
-        .replied(call("a"), call("b"))
-        .decided("c0.d", "deny", "arg_schema")
-        .decided("c1.d")
-        .returned("c1.i1")
-    )
+    log = Log().replied(call("a"), call("b")).decided("c0.d", "deny", "arg_schema")
+    log.decided("c1.d").returned("c1.i1")
     assert [row[3] for row in steps(log.stepped("schema_mismatch").answered())] == ["schema_mismatch", "", ""]
 
 
@@ -124,11 +115,8 @@ def test_stops_are_shown() -> None:
 
 def test_calls_of_a_reply_that_cannot_be_used_are_shown() -> None:
     events = Log().replied(call("a"), call("b"), problem="cut off").gave_up("llm_invalid_output")
-    assert [row[2:] for row in steps(events)] == [
-        ("1", "llm_invalid_output"),
-        ("not reached", ""),
-        ("not reached", ""),
-    ]
+    said = [row[2:] for row in steps(events)]
+    assert said == [("1", "llm_invalid_output"), ("not reached", ""), ("not reached", "")]
     assert items(events, "Failures") == 1
 
 

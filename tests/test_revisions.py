@@ -234,13 +234,8 @@ def test_what_is_refused(root: Path, text: str, beside: str | None, said: str) -
     (policies / "link.yaml").symlink_to("v1.yaml")
     (root / "proj" / "links").symlink_to("policy")
     git(root, "add", "--all")
-    git(
-        root,
-        "update-index",
-        "--add",
-        "--cacheinfo",
-        f"160000,{git(root, 'rev-parse', 'HEAD')},proj/policy/sub",
-    )
+    submodule = f"160000,{git(root, 'rev-parse', 'HEAD')},proj/policy/sub"
+    git(root, "update-index", "--add", "--cacheinfo", submodule)
     git(root, "commit", "-q", "-m", "c")
     (policies / "late.yaml").write_text(BASE % "late")
     with pytest.raises(InputError) as refused:

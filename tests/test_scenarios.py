@@ -71,9 +71,8 @@ def test_a_span_names_the_policy_that_decided(project: Path) -> None:
     for name in NAMES_OF_ROWS:
         events = [line.event for line in read_log(compared(project, name)["state.jsonl"])]
         heads = [event for event in events if isinstance(event, RunStarted | AgentStarted)]
-        versions = {
-            it.file: it.version for head in heads for it in (head.policy, head.plan) if it is not None
-        }
+        policies = [it for head in heads for it in (head.policy, head.plan) if it is not None]
+        versions = {it.file: it.version for it in policies}
         checks = [span.attributes for span in spans_of(events) if span.name == "policy_check"]
         assert checks or not any(isinstance(event, Decided) for event in events)
         for told in checks:

@@ -83,11 +83,8 @@ def test_a_mate_goes_on_with_what_it_knows_and_each_answer_is_told_once(tmp_path
     made = proved(team(lead, anna=anna), tmp_path / "run", "go")
     assert anna.heard() == ["first", "Message from the agent of the run: second"]
     assert lead.heard() == ["go", "Message from anna: one", "Message from anna: two"]
-    assert (made.answer, count_of(made.events, log.AgentStarted), count_of(made.events, log.TurnEnded)) == (
-        "all",
-        1,
-        2,
-    )
+    counts = [count_of(made.events, kind) for kind in (log.AgentStarted, log.TurnEnded)]
+    assert (made.answer, counts) == ("all", [1, 2])
     assert [event.ending for event in made.events if isinstance(event, log.AgentEnded)] == ["final_answer"]
 
 
@@ -223,11 +220,8 @@ def handing_over(first: Scripted, second: Scripted, anna: Scripted, **rest: Any)
 def test_a_mate_of_before_a_hand_over_is_not_told_more(tmp_path: Path, has_hooks: bool) -> None:
     """It acts under less than the policies that hold then, and hooks on results do not see what it answers."""
     seen: list[Any] = []
-    hooks = (
-        [Hooks("guard", after_call=lambda about: seen.append(about["result"].get("answer")))]
-        if has_hooks
-        else []
-    )
+    guard = Hooks("guard", after_call=lambda about: seen.append(about["result"].get("answer")))
+    hooks = [guard] if has_hooks else []
     lead, anna = Scripted([told("anna", "1")], "wait", [("to_other", {})]), Scripted("a", "b")
     other = Scripted([told("anna", "2")], *(["done"] if has_hooks else ["wait", "done"]))
     made = proved(handing_over(lead, other, anna, hooks=hooks), tmp_path / "run", "go")
