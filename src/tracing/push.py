@@ -58,9 +58,7 @@ def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> No
             _refuse_redirect,
         ]
         try:
-            exporter = OTLPSpanExporter(
-                endpoint=endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session
-            )
+            exporter = OTLPSpanExporter(endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session)
             taken = exporter.export([_readable(span) for span in spans])
         except Exception as error:  # noqa: BLE001 - the exporter may raise anything for an address that is none
             raise _refused(endpoint, type(error).__name__) from None
