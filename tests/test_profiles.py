@@ -237,10 +237,13 @@ def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
 )
 def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: str, value: Any) -> None:
     own = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
-    clerk = Agent(script("", answer), [], policy(), output_type=kind)
+    clerk = Agent(script("", answer, answer), [], policy(), output_type=kind)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
-    made = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own).run("?")
+    front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own)
+    made = front.run("?")
     assert (made.answer, made.output) == (answer, value)
+    with tachograph.SyncSession(front, project / "talk") as session:
+        assert [session.ask(text).output for text in "ab"] == [value, value]
 
 
 def test_delegate_is_for_agents(project: Path) -> None:

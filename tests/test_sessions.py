@@ -158,9 +158,11 @@ def test_an_interrupt_stops_the_agents_of_a_turn(tmp_path: Path, then: str) -> N
             asking = asyncio.create_task(session.ask("first"))
             await asyncio.gather(started.wait(), below.wait())
             turn = await session.interrupt("second")
-            assert (await asking).ending == "cancelled"
+            assert (await asking).ending == "cancelled" and "interrupted" in (await asking).reason
             assert turn is not None and (turn.number, turn.answer) == (2, "second")
             done = await session.close()
+        both = [(it.usage.input_tokens, len(it.events), len(it.denials)) for it in session.turns]
+        assert [*map(sum, zip(*both, strict=True))] == [done.usage.input_tokens, len(done.events) - 2, 0]
         assert [it["role"] for it in done.messages][-3:] == ["user", "user", "assistant"]
         return agent
 

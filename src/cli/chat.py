@@ -25,7 +25,6 @@ from ..evidence.record_files import lines_in
 from ..evidence.report import turns_in
 from ..evidence.sessions import Conversation
 from ..fail.errors import InputError
-from ..runtime.agent import run_in_new_loop
 from ..runtime.driver import Word
 from ..runtime.effects import AskPerson
 from ..runtime.formats.strict_json import canonical
@@ -34,7 +33,7 @@ from ..runtime.models.types import Piece, clean_text
 from ..runtime.policy.prices import key_of
 from ..runtime.run import RunMade
 from ..runtime.world.people import Answer
-from ..runtime.world.real import Real
+from ..runtime.world.real import Real, run_in_new_loop
 from .chat_lines import Lines, harmless, question_of, used_in
 from .common import FAILED, INTERRUPTED, OK, count, end_as_by_ctrl_c, say
 from .live import new_run, open_run, task_for_chat

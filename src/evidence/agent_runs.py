@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from msgspec import structs
 
 from ..fail.errors import InputError, OutputError, RecordError
-from ..runtime.agent import Agent, run_in_new_loop
+from ..runtime.agent import Agent
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
@@ -23,7 +23,7 @@ from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
 from ..runtime.run_result import RunOptions, RunResult
 from ..runtime.tools.contract import Tool
-from ..runtime.world.real import Real
+from ..runtime.world.real import Real, run_in_new_loop
 from .check import check_async, in_itself
 from .compare import Difference
 from .folder import not_ended, partial_of, read_key

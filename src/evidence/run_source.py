@@ -20,6 +20,6 @@ def drive(source: RunSource, coroutine: Coroutine[Any, Any, T]) -> T:
     """Drive a run to its end, a scripted one without an event loop."""
     if source.is_scripted:
         return run_now(coroutine)
-    from ..runtime.agent import run_in_new_loop  # a scripted run imports no event loop
+    from ..runtime.world.real import run_in_new_loop  # a scripted run imports no event loop
 
     return run_in_new_loop(coroutine)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ..fail.errors import InputError
 from ..runtime.agent import Agent
@@ -24,7 +24,8 @@ from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import clean_text
 from ..runtime.run import RunMade
-from ..runtime.run_result import RunOptions, RunResult
+from ..runtime.run_result import Reached, RunOptions, RunResult
+from ..runtime.schema.answer_type import AnswerType
 from ..runtime.world.real import Real
 from .agent_runs import AgentRun, cleared, new_run
 from .folder import INPUTS, KEY, MOUNTS, SOURCES, open_folder, partial_of, where_it_lies
@@ -35,20 +36,14 @@ from .run_source import RunSource
 T = TypeVar("T")
 
 
-class Turn(Struct, frozen=True):
-    """A turn of a conversation.
+class Turn(Reached, frozen=True, kw_only=True):
+    """A turn of a conversation, which ends as a run does: as `cancelled` where it was interrupted.
 
     Attributes:
         number: Its number, from 1.
-        ending: How it ended, as a run does; `cancelled` for one that was interrupted.
-        answer: The answer, None where it ended without one.
-        mode: The failure mode; "" where nothing failed.
     """
 
     number: int
-    ending: str
-    answer: str | None
-    mode: str
 
 
 Made = TypeVar("Made")
@@ -89,6 +84,7 @@ class Conversation(Generic[Made]):
         self._begin, self._result_of = begin, result_of
         self._path, self._listen, self._settled = cleared(path), listen, settled or {}
         self._has_plan = False
+        self._lines: list[log.Event] = []  # of the turn under way
         self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
         self._is_idle.set()
@@ -122,13 +118,27 @@ class Conversation(Generic[Made]):
         self.world = world
         self._has_begun.set()
 
+    def _type_of(self, lines: list[log.Event]) -> AnswerType | None:
+        """Return the type of the answer of the next turn, given its lines."""
+        return None
+
     def _note(self, event: log.Event) -> None:
+        self._lines.append(event)
         if isinstance(event, log.RunStarted | log.HandedOver) and not place_of(event.at):
             self._has_plan = event.plan is not None
         elif isinstance(event, log.Arrived):
             self._is_idle.clear()
         elif isinstance(event, log.TurnEnded) and not place_of(event.at):
-            self.turns.append(Turn(len(self.turns) + 1, event.ending, event.answer, event.mode))
+            lines, self._lines = self._lines, []
+            turn = Turn(
+                number=len(self.turns) + 1,
+                ending=event.ending,
+                answer=event.answer,
+                mode=event.mode,
+                events=lines,
+                output_type=self._type_of(lines),
+            )
+            self.turns.append(turn)
             self._is_idle.set()
 
     def _hear(self, event: log.Event) -> None:
@@ -239,7 +249,11 @@ class Session(Conversation[RunResult]):
             return AgentRun.of(agent, folder, started=started, deps=options.get("deps"))
 
         super().__init__(begin, agent.result_of, path, listen, settled)
-        self._agent, self._options = agent, options
+        self._agent, self._options, self._type = agent, options, agent.answer_type
+
+    def _type_of(self, lines: list[log.Event]) -> AnswerType | None:
+        self._type = self._agent.type_of_answer(lines, self._type)
+        return self._type
 
     def fork(self, turn: int, path: str | Path) -> Session:
         """Return a conversation of its own that begins with the turns of this one up to a number.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from msgspec import structs
 
 from ..fail.errors import InputError, ToolError
 from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
+from .log.addresses import place_of
 from .log.events import Event, RunStarted
 from .log.steps import steps_of
 from .log.values import WindowLimits
@@ -35,9 +36,7 @@ from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
 from .tools.project_modules import modules_behind
 from .world.people import Approve
-from .world.real import Real
-
-T = TypeVar("T")
+from .world.real import Real, run_in_new_loop
 
 
 class Agent:
@@ -91,10 +90,10 @@ class Agent:
         _refuse_wrong(locals())
         self.models, self.policy, self.approve = models_of(llm), policy, approve
         self.instructions = instructions
-        self._output = None if output_type is None else AnswerType(output_type)
+        self.answer_type = None if output_type is None else AnswerType(output_type)
         self._output_retries, self._deps, self._window = output_retries, deps, window
-        if self._output is not None:
-            self.instructions = f"{instructions}\n\n{self._output.instructions()}".lstrip()
+        if self.answer_type is not None:
+            self.instructions = f"{instructions}\n\n{self.answer_type.instructions()}".lstrip()
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
@@ -175,7 +174,7 @@ class Agent:
             self.models,
             self.instructions,
             hooks=self.hooks,
-            output=self._output,
+            output=self.answer_type,
             output_retries=self._output_retries,
             window=self._window,
         )
@@ -339,13 +338,25 @@ class Agent:
         events, ended = made.journal.events, made.ended
         head = events[0]
         assert isinstance(head, RunStarted)
-        output, steps = self._output, steps_of(events)
+        return RunResult(
+            run_id=head.run_id,
+            ending=ended.ending,
+            answer=ended.answer,
+            mode=ended.mode,
+            steps=len(steps_of(events)),
+            messages=with_all_results(made.messages),
+            events=events,
+            output_type=self.type_of_answer(events, self.answer_type),
+        )
+
+    def type_of_answer(self, events: Iterable[Event], before: AnswerType | None) -> AnswerType | None:
+        """Return the type of what is answered after some steps, given their lines and the type before them."""
         agents = {tool.name: tool.agent for tool in self.all_tools}
+        steps = steps_of(event for event in events if not place_of(event.at))
         for call in (call for step in steps for call in step.calls if call.handed is not None):
             agent = agents[call.call.name]
-            output = agent._output if isinstance(agent, Agent) else None
-        about = (head.run_id, ended.ending, ended.answer, ended.mode, len(steps))
-        return RunResult(*about, with_all_results(made.messages), events, output)
+            before = agent.answer_type if isinstance(agent, Agent) else None
+        return before
 
 
 def live_redactor(policy: Policy, key: bytes) -> Redactor:
@@ -381,16 +392,3 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
 def _label(name: str, folder: Path | None) -> str:
     """Return what records call a folder: its path, or its name where that would tell of this machine."""
     return name if folder is None or folder.is_absolute() else folder.as_posix()
-
-
-def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine in an event loop of its own. Raises RuntimeError where one is running."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        coroutine.close()
-        name = getattr(coroutine, "__name__", "").removesuffix("_async").removeprefix("a")
-        raise RuntimeError(f"an event loop is running here: await `a{name}`")
-    return asyncio.run(coroutine)  # outside of the handler, or every traceback would begin with its exception

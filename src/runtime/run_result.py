@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from ..fail.catalog import ENDINGS, MODES
+from .log.addresses import place_of
 from .log.events import Decided, Event, ModelReplied, StepEnded
 from .log.steps import finding, steps_of
 from .log.values import Usage
@@ -16,26 +17,20 @@ from .models.types import Message
 from .schema.answer_type import AnswerType
 
 
-class RunResult(Struct, frozen=True):
-    """What a run came to.
+class Reached(Struct, frozen=True, kw_only=True):
+    """What a run, or a turn of it, came to.
 
     Attributes:
-        run_id: Its name.
         ending: Why it ended, see `fail/catalog.py`.
-        answer: The final answer, None where the run ended without one.
+        answer: The final answer, None where it ended without one.
         mode: The failure mode; "" where nothing failed.
-        steps: How many steps it took.
-        messages: What the model saw and said; `history` of a further run goes on from them.
-        events: Its log.
+        events: Its lines of the log.
         output_type: The type of the answer; None where any text is one.
     """
 
-    run_id: str
     ending: str
     answer: str | None
     mode: str
-    steps: int
-    messages: list[Message]
     events: list[Event]
     output_type: AnswerType | None = None
 
@@ -64,7 +59,8 @@ class RunResult(Struct, frozen=True):
     def reason(self) -> str:
         """Why it ended, in one line: what failed, or else what the ending means, and what the last step tells of it."""
         told = [MODES.get(self.mode) or ENDINGS[self.ending]]
-        for step in steps_of(self.events)[-1:]:
+        # the last step of the agent itself is of the last turn, and so are all lines of it
+        for step in steps_of(it for it in self.events if not place_of(it.at))[-1:]:
             about: list[tuple[str, Event | None]] = [("the step", step.refused)]
             about += [("the model", it.outcome) for it in step.asked[-1:]]
             for call in step.calls:
@@ -78,6 +74,20 @@ class RunResult(Struct, frozen=True):
     def denials(self) -> list[Decided]:
         """What the gate and hooks denied, in order, also of the agents below."""
         return [it for it in self.events if isinstance(it, Decided) and it.decision == "deny"]
+
+
+class RunResult(Reached, frozen=True, kw_only=True):
+    """What a run came to.
+
+    Attributes:
+        run_id: Its name.
+        steps: How many steps it took.
+        messages: What the model saw and said; `history` of a further run goes on from them.
+    """
+
+    run_id: str
+    steps: int
+    messages: list[Message]
 
 
 class RunOptions(TypedDict, total=False):

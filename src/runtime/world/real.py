@@ -6,7 +6,7 @@ import asyncio
 import copy
 import inspect
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from ...fail.catalog import StopReason
@@ -255,3 +255,16 @@ class Real(Performer):
                         self._leave(at)
                 self._cancelled = error
         return future.result()
+
+
+def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine in an event loop of its own. Raises RuntimeError where one is running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        coroutine.close()
+        name = getattr(coroutine, "__name__", "").removesuffix("_async").removeprefix("a")
+        raise RuntimeError(f"an event loop is running here: await `a{name}`")
+    return asyncio.run(coroutine)  # outside of the handler, or every traceback would begin with its exception
