@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, Hooks, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, WindowLimits
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Piece, Policy, Session, Tool, ToolCall, WindowLimits
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, PolicyError, RecordError
-from tachograph.runtime.log.events import Event, Made, ModelReplied, RunEnded
+from tachograph.runtime.log.events import Event, Made, ModelReplied, RunEnded, TurnEnded
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tests.project import POLICY, make_project, merged, proved
@@ -253,15 +253,24 @@ class Talking(Model):
         return reply
 
 
-def test_a_run_is_streamed(project: Path) -> None:
+@pytest.mark.parametrize("is_turn", [False, True])
+def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
     async def main() -> list[Any]:
-        return [event async for event in agent_of(project, Talking()).stream("?")]
+        agent = agent_of(project, Talking())
+        if not is_turn:
+            return [event async for event in agent.stream("?")]
+        async with Session(agent, project / "talk") as session:
+            told = [event async for event in session.stream("?")]
+            assert [event for event in told if not isinstance(event, Piece)] == session.turns[0].events[1:]
+            await session.ask("again?")  # of which nobody is told
+            return told
 
     told = asyncio.run(main())
-    assert isinstance(told[-1], RunEnded)
+    assert isinstance(told[-1], TurnEnded if is_turn else RunEnded)
     assert "".join(item.text for item in told if isinstance(item, Piece)) == "done"
     assert {item.at for item in told if isinstance(item, Piece)} == {"3.m1"}
-    made = "0 1.c0.d 1.e 2.c0.d 2.c0.i1.s 2.e 3.e end".split()
+    made = "1.c0.d 1.e 2.c0.d 2.c0.i1.s 2.e 3.e".split()
+    made = ["1.r", *made, "3.t"] if is_turn else ["0", *made, "end"]
     assert [item.at for item in told if isinstance(item, Made)] == made
 
 

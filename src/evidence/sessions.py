@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -22,11 +22,11 @@ from ..runtime.log import events as log
 from ..runtime.log.addresses import place_of
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
-from ..runtime.models.types import clean_text
+from ..runtime.models.types import Piece, clean_text
 from ..runtime.run import RunMade
 from ..runtime.run_result import Reached, RunOptions, RunResult
 from ..runtime.schema.answer_type import AnswerType
-from ..runtime.world.real import Real
+from ..runtime.world.real import Real, Tell, streamed
 from .agent_runs import AgentRun, cleared, new_run
 from .folder import INPUTS, KEY, MOUNTS, SOURCES, open_folder, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
@@ -84,6 +84,7 @@ class Conversation(Generic[Made]):
         self._begin, self._result_of = begin, result_of
         self._path, self._listen, self._settled = cleared(path), listen, settled or {}
         self._has_plan = False
+        self._tell: Tell | None = None
         self._lines: list[log.Event] = []  # of the turn under way
         self.turns: list[Turn] = []
         self._is_idle = asyncio.Event()  # whether no turn is under way
@@ -143,11 +144,16 @@ class Conversation(Generic[Made]):
 
     def _hear(self, event: log.Event) -> None:
         self._note(event)
-        if self._listen is not None:
-            self._listen(event)
+        for listen in (self._listen, self._tell):
+            if listen is not None:
+                listen(event)
 
-    async def ask(self, text: str) -> Turn:
+    async def ask(self, text: str, *, tell: Tell | None = None) -> Turn:
         """Say something, and return the turn when it has ended. A turn under way is waited for.
+
+        Args:
+            text: What is said.
+            tell: Is told each line of the turn, and pieces of text while they come.
 
         Raises:
             InputError: The conversation has ended, or is not open; or the text is none.
@@ -158,8 +164,28 @@ class Conversation(Generic[Made]):
             number = len(self.turns)
             self._enter(arrived)
             self._is_idle.clear()
-            await self._until(self._is_idle)
+            self._told(tell)
+            try:
+                await self._until(self._is_idle)
+            finally:
+                self._told(None)
             return self.turns[number]
+
+    def _told(self, tell: Tell | None) -> None:
+        """Have somebody else told of what happens from now on."""
+        assert self.world is not None
+        if tell is not None or self._tell is not None:
+            self._tell = self.world.on_piece = tell
+
+    def stream(self, text: str) -> AsyncGenerator[log.Event | Piece, None]:
+        """Say something, and yield each line of its turn as it is written, and pieces of text while they come.
+
+        The last is a TurnEnded. The turn goes on where the loop is left early.
+
+        Raises:
+            InputError: As of `ask`, from the generator.
+        """
+        return streamed(lambda tell: self.ask(text, tell=tell))
 
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
@@ -335,9 +361,9 @@ class SyncSession:
             raise InputError("the conversation is not open", remedy="use `with SyncSession(...)`")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def ask(self, text: str) -> Turn:
-        """Do as Session.ask does."""
-        return self._do(self._session.ask(text))
+    def ask(self, text: str, *, tell: Tell | None = None) -> Turn:
+        """Do as Session.ask does; `tell` is called from another thread."""
+        return self._do(self._session.ask(text, tell=tell))
 
     def interrupt(self, text: str = "") -> Turn | None:
         """Do as Session.interrupt does; from another thread than that which asks."""

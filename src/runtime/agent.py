@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -36,7 +35,7 @@ from .tools.langchain import from_langchain, is_of_langchain
 from .tools.loader import LoadedTools, load_tools
 from .tools.project_modules import modules_behind
 from .world.people import Approve
-from .world.real import Real, run_in_new_loop
+from .world.real import Real, Tell, run_in_new_loop, streamed
 
 
 class Agent:
@@ -302,9 +301,7 @@ class Agent:
         world.raise_if_cancelled()
         return self.result_of(made)
 
-    async def stream(
-        self, question: str, **options: Unpack[RunOptions]
-    ) -> AsyncGenerator[Event | Piece, None]:
+    def stream(self, question: str, **options: Unpack[RunOptions]) -> AsyncGenerator[Event | Piece, None]:
         """Run on a question, and yield each line of the log as it is written, and pieces of text while they come.
 
         The last is a RunEnded. Leaving the loop early stops the run.
@@ -313,21 +310,14 @@ class Agent:
             question: The question.
             **options: See RunOptions.
         """
-        happened: asyncio.Queue[Event | Piece | None] = asyncio.Queue()
 
-        def started(world: Real) -> None:
-            world.on_piece = happened.put_nowait
+        def begin(tell: Tell) -> Coroutine[Any, Any, object]:
+            def started(world: Real) -> None:
+                world.on_piece = tell
 
-        run = asyncio.create_task(self.arun(question, listen=happened.put_nowait, started=started, **options))
-        run.add_done_callback(lambda run: happened.put_nowait(None))
-        try:
-            while (event := await happened.get()) is not None:
-                yield event
-            await run
-        finally:
-            if not run.done():
-                run.cancel()
-                await asyncio.wait([run])
+            return self.arun(question, listen=tell, started=started, **options)
+
+        return streamed(begin)
 
     def world(self, workspace: Workspace, *, leaves: bool = False, listens: bool = False) -> Real:
         """Return the world of a run; `leaves` and `listens` as of Real."""

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from ...fail.catalog import StopReason
@@ -15,11 +15,14 @@ from ..branches import Pending
 from ..clock import begin_thread, monotonic_ns
 from ..effects import AskPerson, Wait
 from ..io.workspace import Workspace
-from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped
+from ..log.events import Answered, Entered, Event, Failed, Outcome, StopAsked, Stopped
+from ..models.types import Piece
 from .people import Approve, answered
 from .perform import Performer
 
 T = TypeVar("T")
+Tell = Callable[[Event | Piece], None]
+"""Is told each line of a log when it is written, and pieces of the model's text while they come."""
 # seconds that a coroutine has to clean up once it is cancelled
 _GRACE_S: Final = 1.0
 
@@ -255,6 +258,23 @@ class Real(Performer):
                         self._leave(at)
                 self._cancelled = error
         return future.result()
+
+
+async def streamed(
+    begin: Callable[[Tell], Coroutine[Any, Any, object]],
+) -> AsyncGenerator[Event | Piece, None]:
+    """Yield what is told while something goes on; to leave the loop early cancels it."""
+    happened: asyncio.Queue[Event | Piece | None] = asyncio.Queue()
+    going = asyncio.create_task(begin(happened.put_nowait))
+    going.add_done_callback(lambda going: happened.put_nowait(None))
+    try:
+        while (event := await happened.get()) is not None:
+            yield event
+        await going
+    finally:
+        if not going.done():
+            going.cancel()
+            await asyncio.wait([going])
 
 
 def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
