@@ -24,6 +24,7 @@ from tachograph.fail.errors import InputError, OutputError, PolicyError, RecordE
 from tachograph.runtime.log.events import Event, Made, ModelReplied, RunEnded, TurnEnded
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
+from tests.commands import exit_code, output_of
 from tests.project import POLICY, make_project, merged, proved
 
 NAMED = ["look", "log"]
@@ -356,7 +357,15 @@ def model(asked):
         return LLMOutput(tool_calls=[ToolCall("say", {})])
     return LLMOutput(final_answer="done")
 """
-OF_CODE = {"say": SAY, "guard": GUARD, "words": "HELLO = 'hello'\n", "other": SAY.replace("say", "other")}
+APP = "from tachograph import Agent, Policy\nfrom . import guard, say\n\n"
+APP += f"agent = Agent(guard.model, [say.say], Policy.from_dict({POLICY | {'tool_registry': {'allowed': ['say']}}}))\n"
+OF_CODE = {
+    "app": APP,
+    "say": SAY,
+    "guard": GUARD,
+    "words": "HELLO = 'hello'\n",
+    "other": SAY.replace("say", "other"),
+}
 
 
 @pytest.fixture
@@ -392,6 +401,20 @@ def test_the_modules_of_an_agent_in_code_are_inputs(desk: Callable[..., Agent]) 
     tachograph.record(desk("elsewhere"), "?", out="other")
     assert b"desk_of_code" in Path("out/manifest.json").read_bytes()
     assert b"desk_of_code" not in Path("other/manifest.json").read_bytes()
+
+
+def test_commands_take_the_records_of_an_agent_that_is_named(
+    desk: Callable[..., Agent], capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ("out", "--agent", "desk_of_code.app:agent")
+    tachograph.record(importlib.import_module("desk_of_code.app").agent, "?", out="out")
+    for command in ("check", "replay", "explain"):
+        assert "out" in output_of(capsys, command, *named).out or command == "check"
+        for wrong in ("desk_of_code.app", "desk_of_code.app:guard", "nowhere:agent"):
+            assert "MODULE:NAME" in output_of(capsys, command, "out", "--agent", wrong, code=2).err
+        assert exit_code(command, *named[1:]) == exit_code(command, "desk_of_code", *named[1:]) == 2
+    Path("desk_of_code/say.py").write_text(f"{SAY}# changed\n", encoding="utf-8")
+    assert "desk_of_code/say.py: has changed" in output_of(capsys, "check", *named, code=1).out
 
 
 def test_a_resume_may_find_other_functions_in_code(desk: Callable[..., Agent]) -> None:

@@ -295,7 +295,7 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(project: Path, cap
     for command in ("check", "replay", "explain"):
         assert "runs/code/mine: " in output_of(capsys, command).out
         # it would be done with less than was asked
-        assert "tachograph.replay" in output_of(capsys, command, "s/call", "code/mine", code=2).err
+        assert "tachograph.check" in output_of(capsys, command, "s/call", "code/mine", code=2).err
     assert exit_code("accept", "code/mine") == 2
     assert exit_code("verify", "code/mine") == exit_code("ls") == 0
     os.rename("runs/code/mine", "runs/code/mine.partial")

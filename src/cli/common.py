@@ -75,11 +75,21 @@ def as_yaml(data: Any) -> str:
     return str(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=1_000_000))
 
 
-def project_at(start: Path, runs: tuple[str, ...] = ()) -> Project:
-    """Return the project that a folder lies in. Raises InputError; where there is none, one that fits the runs."""
+def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None) -> Project:
+    """Return the project that a folder lies in, or the records of an agent in code where one is named.
+
+    Raises:
+        InputError: There is no project, in words that fit the runs; or no such agent, or no run of it is named.
+    """
     from ..evidence.project import Project  # the command starts without what it does not need
     from ..evidence.record_files import is_from_code
 
+    if agent is not None:
+        from ..evidence.agent_records import AgentRecords
+
+        if not runs:
+            raise InputError("no record of it is named", file=agent, remedy="name the folder of one")
+        return AgentRecords(agent)
     try:
         return Project(start)
     except InputError:
@@ -89,7 +99,7 @@ def project_at(start: Path, runs: tuple[str, ...] = ()) -> Project:
 
 
 def _of_code(run: str) -> RecordError:
-    remedy = "`tachograph.check` and `tachograph.replay` in Python make it again"
+    remedy = "name the agent by --agent MODULE:NAME, or use `tachograph.check` in Python"
     return RecordError("was made by an agent in code", file=run, remedy=remedy)
 
 
@@ -125,7 +135,7 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
         raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
     for name in names:
         if not project.folder(name).is_dir():
-            raise not_ended(f"runs/{name}", partial_of(project.folder(name)))
+            raise not_ended(project.label(name), partial_of(project.folder(name)))
     from_code = [name for name in names if of_tasks and project.is_from_code(name)]
     for name in from_code:
         if runs:

@@ -30,6 +30,7 @@ _MODULES = {"seal": ("seal", "verify"), "views": ("ls", "page", "profiles", "pus
     name: (name,) for name in ("init", "mcp", "policy", "review")
 }
 _runs = click.argument("runs", nargs=-1, metavar="[RUN]...")
+_of_agent = click.option("--agent", metavar="MODULE:NAME", help="An agent in code, such as app:agent.")
 
 
 class _Commands(click.Group):
@@ -175,21 +176,22 @@ def _say_recorded(name: str, made: RunMade) -> None:
 
 @commands.command()
 @_runs
+@_of_agent
 @click.option("--all", "is_all", is_flag=True, help="Print every difference, not only what is gravest.")
 @click.option("--github", "is_github", is_flag=True, help="Also print annotations for GitHub Actions.")
-def check(runs: tuple[str, ...], is_all: bool, is_github: bool) -> int:
+def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: bool) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
     from ..evidence.check import check as check_run
     from ..evidence.check import in_itself
     from ..evidence.drift import drift, github_commands, not_made
 
-    project = project_at(Path(), runs)
+    project = project_at(Path(), runs, agent)
     problems = [] if runs else project.problems()
     names = names_of(project, runs, of_tasks=True)
     found: dict[str, list[Difference]] = {}
     code = FAILED if problems else OK
     for name in names:
-        folder, label = project.folder(name), f"runs/{name}"
+        folder, label = project.folder(name), project.label(name)
         try:
             found[name] = check_run(project.source_of(name), folder, label)
         except RecordError as error:  # a run of a live model is made from its record
@@ -239,6 +241,7 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 
 @commands.command()
 @_runs
+@_of_agent
 @click.option(
     "--policy",
     "policy_file",
@@ -246,26 +249,26 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
     type=click.Path(path_type=Path),
     help="Under this policy: say at which decision each run would go another way.",
 )
-def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
+def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -> int:
     """Make runs again from their logs alone, and compare every line."""
     from ..evidence.replay import replay as replay_run
     from ..review.replays import what_if
     from ..runtime.log.journal import Diverged
     from ..runtime.policy.policy import Policy
 
-    project = project_at(Path(), runs)
+    project = project_at(Path(), runs, agent)
     other = Policy.load(policy_file) if policy_file is not None else None
     flips = 0
     for name in names_of(project, runs, of_tasks=True):
         if other is not None:
-            flip = what_if(project.source_of(name), project.folder(name), f"runs/{name}", other)
+            flip = what_if(project.source_of(name), project.folder(name), project.label(name), other)
             flips += flip is not None
             say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
             for prefix, what in flip.told(200) if flip else ():
                 say(f"  {prefix} {what}")
             continue
         try:
-            made = replay_run(project.source_of(name), project.folder(name), f"runs/{name}")
+            made = replay_run(project.source_of(name), project.folder(name), project.label(name))
         except Diverged as error:
             flips += 1
             say(f"{name}: {error}; `tachograph check {name}` says what moved")
@@ -346,14 +349,15 @@ def chat(
 
 @commands.command()
 @_runs
-def explain(runs: tuple[str, ...]) -> None:
+@_of_agent
+def explain(runs: tuple[str, ...], agent: str | None) -> None:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
     from ..review.explain import explain as explain_run
 
-    project = project_at(Path(), runs)
+    project = project_at(Path(), runs, agent)
     for name in names_of(project, runs, of_tasks=True):
         say(name)
-        for line in explain_run(project.source_of(name), project.folder(name), f"runs/{name}"):
+        for line in explain_run(project.source_of(name), project.folder(name), project.label(name)):
             say(f"  {line}")
 
 

@@ -73,6 +73,10 @@ class Project:
         found = [it for it in _in_kinds(self.root / "tasks") if it[1].suffix == ".yaml" and it[1].is_file()]
         return [f"{kind}/{entry.stem}" for kind, entry in found]
 
+    def label(self, name: str) -> str:
+        """Return what messages call a run."""
+        return f"runs/{name}"
+
     def folder(self, name: str) -> Path:
         """Return the folder of a run."""
         return self.root / "runs" / name

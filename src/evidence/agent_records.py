@@ -1,0 +1,63 @@
+"""Records of an agent in code for the commands: each is named by its folder, and made again by the agent."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from ..fail.errors import InputError, asks_to_end, class_of, text_of
+from ..runtime.agent import Agent
+from .agent_runs import AgentRun
+from .folder import where_it_lies
+from .project import Project
+from .record_files import head_in
+from .run_source import RunSource
+
+
+class AgentRecords(Project):
+    """The records of an agent in code, in the place of a project.
+
+    Args:
+        named: The agent, as MODULE:NAME; the module is imported as by a program in the current folder.
+
+    Raises:
+        InputError: There is no such agent.
+    """
+
+    def __init__(self, named: str) -> None:
+        self.root = Path().resolve()
+        sys.path.insert(0, str(self.root))
+        module, _, name = named.partition(":")
+        remedy = "name an Agent as MODULE:NAME, such as app:agent"
+        try:
+            agent = getattr(import_module(module), name)
+        except BaseException as error:
+            if asks_to_end(error):
+                raise
+            what = f"importing it raised {class_of(error)}: {text_of(error, str)}"
+            raise InputError(what, file=named, remedy=remedy) from error
+        if not isinstance(agent, Agent):
+            raise InputError("is no Agent", file=named, remedy=remedy)
+        self._agent = agent
+
+    def run_name(self, run: str) -> str:
+        """Return what a run is called, its folder. Raises RecordError where none lies there."""
+        head_in(where_it_lies(Path(run)))
+        return run
+
+    def label(self, name: str) -> str:
+        """Return what messages call a run: its folder."""
+        return name
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a run."""
+        return Path(name)
+
+    def source_of(self, name: str) -> RunSource:
+        """Return what a recorded run is made again from. Raises RecordError."""
+        return AgentRun.of(self._agent, self.folder(name))
+
+    def is_from_code(self, name: str) -> bool:
+        """Return that no run is to be made again in another way."""
+        return False
