@@ -319,6 +319,42 @@ def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any, cap
     assert "the conversation has ended" in begin("chats/talker_1", code=2).text
 
 
+APP = """
+from tachograph import Agent, LLMOutput, Policy, ToolCall
+
+def model(asked):
+    last = asked.messages[-1]
+    if last["role"] == "user":
+        return LLMOutput(tool_calls=[ToolCall("mail", {"path": "x", "text": last["content"]})])
+    return LLMOutput(final_answer="so be it")
+
+agent = Agent(model, ["mail"], Policy.load("policy/talker.yaml"))
+"""
+
+
+def test_an_agent_in_code_is_talked_with(project: Path, begin: Any) -> None:
+    (project / "app.py").write_text(APP)
+    words = ("mine/talk", "--agent", "app:agent")
+    assert "said of a model" in begin(*words, "--llm", "openai:gpt", code=2).text
+    terminal = begin(*words)
+    terminal.type("one\r", "approval: tool", label="[y/n]")
+    terminal.type("y\r", "turn 1: ")
+    terminal.type("\x03", "press Ctrl-C again")
+    terminal.type("\x03")
+    assert (
+        terminal.ends() == 130 and "left open; `tachograph chat mine/talk --agent app:agent`" in terminal.text
+    )
+    terminal = begin(*words)
+    terminal.type("two\r", "approval: tool", label="[y/n]")
+    terminal.type("n\r", "[y/n] n", label="Why not?")
+    terminal.type("no\r", "turn 2: ")
+    terminal.type("/quit\r")
+    assert terminal.ends() == 0 and "2 turns, recorded in mine/talk" in terminal.text
+    assert "the conversation has ended" in begin(*words, code=2).text
+    for command in ("check", "replay"):
+        begin(*words, command=command, code=0)
+
+
 def test_an_effect_in_doubt(project: Path, begin: Any) -> None:
     edit(project / "tools/mail.py", "    return", "    import os\n    os.kill(os.getpid(), 9)\n    return")
     terminal = begin("talker", answers=[calls("mail", path="x", text="one"), says("well")])

@@ -18,11 +18,12 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.patch_stdout import patch_stdout
 
+from ..evidence.agent_records import AgentRecords
 from ..evidence.folder import partial_of
-from ..evidence.live_tasks import LiveRun
 from ..evidence.project import Project
 from ..evidence.record_files import lines_in
 from ..evidence.report import turns_in
+from ..evidence.run_source import RunSource
 from ..evidence.sessions import Conversation
 from ..fail.errors import InputError
 from ..runtime.driver import Word
@@ -66,8 +67,8 @@ def talk(
     """Have a conversation at this terminal, new or going on, and return the exit code.
 
     Args:
-        project: The project.
-        given: The name of a profile, or a task, which may be that of a conversation.
+        project: The project, or the records of an agent in code.
+        given: The name of a profile, or a task, which may be that of a conversation; or the folder of a record.
         llm: The model as `PROVIDER:MODEL`; None for the one that is named there.
         base_url: The address of its service; None for the provider's own.
         options: Settings of its requests as `NAME=VALUE`.
@@ -77,25 +78,32 @@ def talk(
         InputError: It cannot be had.
         InDoubt: Effects had begun when the process ended, and nobody says whether they happened.
     """
-    task = task_for_chat(project, given, llm)
-    folder = project.folder(task.folder)
+    task = None if isinstance(project, AgentRecords) else task_for_chat(project, given, llm)
+    name = given if task is None else task.folder
+    folder = project.folder(name)
     past = lines_in(partial_of(folder))
     if folder.is_dir():
-        raise task.error("", "the conversation has ended", "begin another one with its profile or task")
-    if past and (llm or options):
-        raise task.error("", "goes on with the model that it has", "leave out --llm and --llm-option")
+        raise InputError("the conversation has ended", file=project.label(name), remedy="begin another one")
+    if (past and (llm or options)) or (task is None and (llm or options or base_url)):
+        remedy = (
+            "leave out --llm and --llm-option" if task is not None else "leave out what is said of a model"
+        )
+        raise InputError("goes on with the model that it has", file=project.label(name), remedy=remedy)
 
-    def begin(partial: Path | None, started: Callable[[Real], None]) -> LiveRun:
+    def begin(partial: Path | None, started: Callable[[Real], None]) -> RunSource:
         def began(world: Real) -> None:
             world.on_piece = chat.on_piece
             started(world)
 
+        if isinstance(project, AgentRecords):
+            return project.conversation(partial, chat.approve, began)
+        assert task is not None
         if partial is None:
             return new_run(task, llm, base_url, options, chat.approve, started=began)
         return open_run(task, partial, base_url, chat.approve, started=began)
 
     end_as_by_ctrl_c()  # the terminal is left as it was
-    chat = Chat(task.folder, past)
+    chat = Chat(name, past)
     conversation = Conversation(begin, lambda made: made, folder, chat.listen, settled)
     try:
         code, made = run_in_new_loop(chat.talk(conversation))
@@ -105,10 +113,12 @@ def talk(
         project.write_list()
         ended = [made.ended.ending, made.ended.mode] if made is not None and code != OK else []
         ending = "".join(f"{word}, " for word in ended if word)
-        say(f"{task.folder}: {ending}{count(len(chat.lines.ends()), 'turn')}, recorded in runs/{task.folder}")
+        turns = count(len(chat.lines.ends()), "turn")
+        say(f"{name}: {ending}{turns}, recorded in {project.label(name)}")
     elif chat.was_said:
-        url = f" --base-url {base_url}" if base_url else ""
-        say(f"{task.folder}: left open; `tachograph chat {task.folder}{url}` goes on")
+        rest = [f" --base-url {base_url}"] if base_url else []
+        rest += [f" --agent {project.named}"] if isinstance(project, AgentRecords) else []
+        say(f"{name}: left open; `tachograph chat {name}{''.join(rest)}` goes on")
     else:  # nothing is left of it
         shutil.rmtree(partial_of(folder), ignore_errors=True)
         for empty in (folder.parent, folder.parent.parent):

@@ -317,7 +317,8 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 
 
 @commands.command()
-@click.argument("given", metavar="TASK|PROFILE")
+@click.argument("given", metavar="TASK|PROFILE|FOLDER")
+@_of_agent
 @click.option("--llm", metavar="PROVIDER:MODEL", help="The live model.")
 @click.option("--base-url", metavar="URL", help="The address of its service.")
 @click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
@@ -325,16 +326,18 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
 def chat(
     given: str,
+    agent: str | None,
     llm: str | None,
     base_url: str | None,
     options: tuple[str, ...],
     done: tuple[str, ...],
     not_done: tuple[str, ...],
 ) -> int:
-    """Talk at this terminal with a profile, or with the agent of a task; it asks there about calls.
+    """Talk at this terminal with a profile, the agent of a task, or one in code; it asks there about calls.
 
     What is typed while a turn goes on interrupts it, and so does Ctrl-C; twice, it leaves the conversation open, and
-    the same command with its name KIND/NAME goes on. /quit or Ctrl-D ends it and records it in runs/KIND/NAME.
+    the same command with its name KIND/NAME goes on. /quit or Ctrl-D ends it and records it in runs/KIND/NAME. A FOLDER
+    is for the record of an agent in code.
     """
     from importlib.util import find_spec
 
@@ -344,7 +347,7 @@ def chat(
         raise InputError("chat needs a terminal", remedy="ask by `tachograph run --profile PROFILE QUESTION`")
     from .chat import talk
 
-    return talk(project_at(Path()), given, llm, base_url, options, _settled(done, not_done))
+    return talk(project_at(Path(), (given,), agent), given, llm, base_url, options, _settled(done, not_done))
 
 
 @commands.command()

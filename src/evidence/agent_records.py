@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from ..fail.errors import InputError, asks_to_end, class_of, text_of
 from ..runtime.agent import Agent
-from .agent_runs import AgentRun
+from ..runtime.world.people import Approve
+from ..runtime.world.real import Real
+from .agent_runs import AgentRun, new_run
 from .folder import where_it_lies
 from .project import Project
 from .record_files import head_in
@@ -21,11 +24,15 @@ class AgentRecords(Project):
     Args:
         named: The agent, as MODULE:NAME; the module is imported as by a program in the current folder.
 
+    Attributes:
+        named: The same.
+
     Raises:
         InputError: There is no such agent.
     """
 
     def __init__(self, named: str) -> None:
+        self.named = named
         self.root = Path().resolve()
         sys.path.insert(0, str(self.root))
         module, _, name = named.partition(":")
@@ -57,6 +64,24 @@ class AgentRecords(Project):
     def source_of(self, name: str) -> RunSource:
         """Return what a recorded run is made again from. Raises RecordError."""
         return AgentRun.of(self._agent, self.folder(name))
+
+    def conversation(
+        self, partial: Path | None, approve: Approve, started: Callable[[Real], None]
+    ) -> AgentRun:
+        """Return what a conversation is made from.
+
+        Args:
+            partial: The folder of one that goes on; None for a new one.
+            approve: Asks a person about a call, in place of the agent's own function.
+            started: Is given the world of the run.
+        """
+        self._agent.approve = approve
+        if partial is None:
+            return new_run(self._agent, "", {}, is_session=True, started=started)
+        return AgentRun.of(self._agent, partial, started=started)
+
+    def write_list(self) -> None:
+        """Do nothing: nobody lists these."""
 
     def is_from_code(self, name: str) -> bool:
         """Return that no run is to be made again in another way."""
