@@ -412,6 +412,10 @@ def test_commands_take_the_records_of_an_agent_that_is_named(
         assert "out" in output_of(capsys, command, *named).out or command == "check"
         for wrong in ("desk_of_code.app", "desk_of_code.app:guard", "nowhere:agent"):
             assert "MODULE:NAME" in output_of(capsys, command, "out", "--agent", wrong, code=2).err
+        Path("program.py").write_text(
+            "from desk_of_code.app import agent\nagent.run('?')\n", encoding="utf-8"
+        )
+        assert "__main__" in output_of(capsys, command, "out", "--agent", "program:agent", code=2).err
         assert exit_code(command, *named[1:]) == exit_code(command, "desk_of_code", *named[1:]) == 2
     Path("desk_of_code/say.py").write_text(f"{SAY}# changed\n", encoding="utf-8")
     assert "desk_of_code/say.py: has changed" in output_of(capsys, "check", *named, code=1).out

@@ -37,13 +37,16 @@ class AgentRecords(Project):
         sys.path.insert(0, str(self.root))
         module, _, name = named.partition(":")
         remedy = "name an Agent as MODULE:NAME, such as app:agent"
+        Agent.is_being_imported = True
         try:
             agent = getattr(import_module(module), name)
         except BaseException as error:
-            if asks_to_end(error):
+            if asks_to_end(error) or isinstance(error, InputError):
                 raise
             what = f"importing it raised {class_of(error)}: {text_of(error, str)}"
             raise InputError(what, file=named, remedy=remedy) from error
+        finally:
+            Agent.is_being_imported = False
         if not isinstance(agent, Agent):
             raise InputError("is no Agent", file=named, remedy=remedy)
         self._agent = agent

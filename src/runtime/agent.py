@@ -68,6 +68,9 @@ class Agent:
         ToolError: There is no tool of a name, or it breaks the contract.
     """
 
+    # a program may hold its agent, and a command that imports it begins none of its runs
+    is_being_imported = False
+
     def __init__(
         self,
         llm: Model | ChatModel | str | Fallback,
@@ -204,8 +207,11 @@ class Agent:
             **options: See RunOptions.
 
         Raises:
-            InputError: The history is no list of messages.
+            InputError: The history is no list of messages, or a module is only imported for its agent.
         """
+        if Agent.is_being_imported:
+            remedy = 'put that under `if __name__ == "__main__":`'
+            raise InputError("a run begins where the module is imported", remedy=remedy)
         unknown = options.keys() - RunOptions.__annotations__.keys()
         if unknown or not isinstance(question, str):
             wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
