@@ -51,6 +51,9 @@ version_option = click.option(
 )
 
 
+agent_option = click.option("--agent", metavar="MODULE:NAME", help="An agent in code, such as app:agent.")
+
+
 def as_yaml(data: Any) -> str:
     """Return data as YAML that our own reader takes: no aliases, and nothing that readers understand differently."""
     from decimal import Decimal

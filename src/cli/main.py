@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
-from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, count, names_of, project_at, say, version_option
+from .common import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    agent_option,
+    count,
+    names_of,
+    project_at,
+    say,
+    version_option,
+)
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -30,7 +41,6 @@ _MODULES = {"seal": ("seal", "verify"), "views": ("ls", "page", "profiles", "pus
     name: (name,) for name in ("init", "mcp", "policy", "review")
 }
 _runs = click.argument("runs", nargs=-1, metavar="[RUN]...")
-_of_agent = click.option("--agent", metavar="MODULE:NAME", help="An agent in code, such as app:agent.")
 
 
 class _Commands(click.Group):
@@ -176,7 +186,7 @@ def _say_recorded(name: str, made: RunMade) -> None:
 
 @commands.command()
 @_runs
-@_of_agent
+@agent_option
 @click.option("--all", "is_all", is_flag=True, help="Print every difference, not only what is gravest.")
 @click.option("--github", "is_github", is_flag=True, help="Also print annotations for GitHub Actions.")
 def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: bool) -> int:
@@ -241,7 +251,7 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 
 @commands.command()
 @_runs
-@_of_agent
+@agent_option
 @click.option(
     "--policy",
     "policy_file",
@@ -318,7 +328,7 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 
 @commands.command()
 @click.argument("given", metavar="TASK|PROFILE|FOLDER")
-@_of_agent
+@agent_option
 @click.option("--llm", metavar="PROVIDER:MODEL", help="The live model.")
 @click.option("--base-url", metavar="URL", help="The address of its service.")
 @click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
@@ -352,7 +362,7 @@ def chat(
 
 @commands.command()
 @_runs
-@_of_agent
+@agent_option
 def explain(runs: tuple[str, ...], agent: str | None) -> None:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
     from ..review.explain import explain as explain_run

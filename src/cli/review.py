@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..fail.errors import InputError
-from .common import BAD_INPUT, FAILED, OK, PATH, as_yaml, count, names_of, project_at, say
+from .common import BAD_INPUT, FAILED, OK, PATH, agent_option, as_yaml, count, names_of, project_at, say
 
 
 @click.command()
@@ -74,7 +74,8 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
 
 @click.command("suggest")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-def policy_suggest(runs: tuple[str, ...]) -> int:
+@agent_option
+def policy_suggest(runs: tuple[str, ...], agent: str | None) -> int:
     """Print the strictest policy under which recorded runs pass, drafted from what they asked for.
 
     Conditions on arguments, limits of tools and redaction are taken from the policy of the runs. Exit code 1 if a run
@@ -83,9 +84,9 @@ def policy_suggest(runs: tuple[str, ...]) -> int:
     from ..review.replays import questions_of, what_if
     from ..review.suggest import suggest
 
-    project = project_at(Path())
+    project = project_at(Path(), runs, agent)
     names = names_of(project, runs, of_tasks=True)
-    about = [(project.source_of(name), project.folder(name), f"runs/{name}") for name in names]
+    about = [(project.source_of(name), project.folder(name), project.label(name)) for name in names]
     draft = suggest(questions_of(*it)[:2] for it in about)
     say(f"# drafted from {count(len(names), 'recorded run')}: {', '.join(names)}")
     click.echo(as_yaml(draft.data), nl=False)
