@@ -21,7 +21,7 @@ from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, PolicyError, RecordError
-from tachograph.runtime.log.events import Event, Made, ModelReplied, RunEnded, TurnEnded
+from tachograph.runtime.log.events import Arrived, Event, Made, ModelReplied, RunEnded, RunStarted, TurnEnded
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tests.commands import exit_code, output_of
@@ -256,14 +256,21 @@ class Talking(Model):
 
 @pytest.mark.parametrize("is_turn", [False, True])
 def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
+    refused = []
+
+    def refuse(event: object) -> None:
+        refused.append(type(event))
+        raise ValueError
+
     async def main() -> list[Any]:
         agent = agent_of(project, Talking())
         if not is_turn:
             return [event async for event in agent.stream("?")]
-        async with Session(agent, project / "talk") as session:
+        async with Session(agent, project / "talk", listen=refuse) as session:
             told = [event async for event in session.stream("?")]
             assert [event for event in told if not isinstance(event, Piece)] == session.turns[0].events[1:]
-            await session.ask("again?")  # of which nobody is told
+            turn = await session.ask("again?", tell=refuse)  # of which nobody else is told
+            assert turn.answer == "done" and refused == [RunStarted, Arrived, Piece]
             return told
 
     told = asyncio.run(main())

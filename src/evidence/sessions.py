@@ -20,6 +20,7 @@ from ..runtime.formats.durable_write import write_durably
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.addresses import place_of
+from ..runtime.log.journal import tell
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import Piece, clean_text
@@ -144,9 +145,7 @@ class Conversation(Generic[Made]):
 
     def _hear(self, event: log.Event) -> None:
         self._note(event)
-        for listen in (self._listen, self._tell):
-            if listen is not None:
-                listen(event)
+        self._listen, self._tell = tell(self._listen, event), tell(self._tell, event)
 
     async def ask(self, text: str, *, tell: Tell | None = None) -> Turn:
         """Say something, and return the turn when it has ended. A turn under way is waited for.

@@ -9,7 +9,7 @@ check     all of it is past, and differences are collected
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -67,6 +67,20 @@ def _difference(recorded: Event | None, made: Event | None) -> str:
 
 def _named(event: Event | None) -> str:
     return "nothing" if event is None else f"{event.at} {type(event).__name__}"
+
+
+T = TypeVar("T")
+
+
+def tell(listen: Callable[[T], None] | None, what: T) -> Callable[[T], None] | None:
+    """Tell a listener something, and return it; None for one that raised, which is told nothing more."""
+    try:
+        if listen is not None:
+            listen(what)
+    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        warn("a listener raised %s and is told nothing more", type(error).__name__)
+        return None
+    return listen
 
 
 class Journal:
@@ -150,16 +164,7 @@ class Journal:
         self.lines.append(line)
         self.events.append(event)
         if self._listen is not None:
-            self._tell(text)
-
-    def _tell(self, text: bytes) -> None:
-        """Tell the listener, which gets a copy; one that raises is told nothing more, and the run goes on."""
-        assert self._listen is not None
-        try:
-            self._listen(decode(text))
-        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
-            self._listen = None
-            warn("a listener raised %s and is told nothing more", type(error).__name__)
+            self._listen = tell(self._listen, decode(text))  # it gets a copy
 
     def sync(self) -> None:
         """Put all lines on the disk."""

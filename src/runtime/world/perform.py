@@ -22,6 +22,7 @@ from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.events import Failed, HookAnswered, ModelReplied, Outcome, ToolReturned, Waited
+from ..log.journal import tell
 from ..log.values import Call, Fact, Withheld
 from ..models.scripted import Script
 from ..models.types import Piece, StreamingModel, clean_text, read_reply
@@ -80,8 +81,8 @@ class Performer:
         raise NotImplementedError
 
     def _show(self, at: str, text: str) -> None:
-        if self.on_piece is not None and text:
-            self.on_piece(Piece(at, text))
+        if text:
+            self.on_piece = tell(self.on_piece, Piece(at, text))
 
     async def close(self) -> None:
         """End what is still under way."""
