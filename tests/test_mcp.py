@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -184,6 +185,26 @@ def test_a_hostile_server_is_a_failure_and_no_more(tmp_path: Path, mode: str) ->
     found = outcome(called(tmp_path, accepted(tmp_path), mode, timeout_s=timeout_s))
     assert isinstance(found, Failed)
     assert found.error == FAILURES[mode]
+
+
+def test_an_event_loop_goes_on_while_a_server_that_was_starting_is_ended(tmp_path: Path) -> None:
+    slow = agent(accepted(tmp_path), sys.executable, SERVER, "slow", str(tmp_path), timeout_s=10)
+    rounds: list[None] = []
+    at_lines: list[int] = []
+
+    async def go_round() -> None:
+        while True:
+            rounds.append(await asyncio.sleep(0))
+
+    async def main() -> RunResult:
+        beside = asyncio.create_task(go_round())
+        made = await slow.arun("What?", deadline_s=1, listen=lambda event: at_lines.append(len(rounds)))
+        beside.cancel()
+        return made
+
+    assert asyncio.run(main()).mode == "timeout"
+    assert len(rounds) > at_lines[-1] + 1
+    assert not is_alive(str(tmp_path))
 
 
 @pytest.mark.parametrize(

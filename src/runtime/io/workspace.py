@@ -29,6 +29,10 @@ from .tool_io import ToolIO
 class Closing(Protocol):
     """What has to be closed."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is of no use any more."""
+
     def close(self) -> None:
         """Close it."""
 
@@ -152,26 +156,35 @@ class Workspace:
         return folder
 
     def held(self, key: Any, open_it: Callable[[], Held]) -> Held:
-        """Return what is open for as long as the run is, such as a connection. Raises what opening it raises.
+        """Return what is open for as long as the run is, such as a connection. Raises what beginning it raises.
 
         Args:
             key: What it is known by.
-            open_it: Opens it, when it is first asked for.
+            open_it: Begins to open it, when it is first asked for and once more when it is over; it does not wait.
         """
         with self._lock:
             if self._is_closed:
                 raise ConnectionError("the run is over")
-            if key not in self._held:
+            if key not in self._held or self._held[key].is_over:
                 self._held[key] = open_it()
             return self._held[key]  # type: ignore[return-value]
 
-    def close(self) -> None:
-        """Close all that is held open, every folder, and remove the temporary ones. May be called twice."""
+    @property
+    def holds(self) -> bool:
+        """Whether anything is held open."""
+        return bool(self._held)
+
+    def let_go(self) -> None:
+        """Close all that is held open, which may take seconds."""
         with self._lock:
             self._is_closed = True
-            held, self._held = list(self._held.values()), {}
-        for it in held:
-            it.close()
+            for it in self._held.values():
+                it.close()
+            self._held.clear()
+
+    def close(self) -> None:
+        """Close all that is held open, every folder, and remove the temporary ones. May be called twice."""
+        self.let_go()
         for root in (*self.roots.values(), *self.host_roots.values()):
             os.close(root.fd)
         self.roots.clear()

@@ -36,7 +36,7 @@ for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what
 
 
 class Session:
-    """A thread that holds a client of the SDK open.
+    """A thread that opens a client of the SDK and holds it open. It is used once `ready` has returned.
 
     Args:
         place: Where the server is.
@@ -48,7 +48,6 @@ class Session:
 
     Raises:
         InputError: The SDK is not installed.
-        OSError: The server cannot be reached, or what it offers is out of bounds.
     """
 
     client: Client
@@ -65,8 +64,21 @@ class Session:
         self._open: Future[None] = Future()
         self._thread = threading.Thread(target=self._hold, daemon=True)
         self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it could not be opened, or was closed."""
+        return not self._thread.is_alive()
+
+    def ready(self) -> None:
+        """Wait until it is open.
+
+        Raises:
+            PermissionError: The server offers what is not accepted.
+            OSError: It cannot be reached, or what it offers is out of bounds.
+        """
         try:
-            self._open.result(place.timeout_s)
+            self._open.result(self._place.timeout_s)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError) or not isinstance(error, Exception):
@@ -86,7 +98,7 @@ class Session:
             future.cancel()
 
     def close(self) -> None:
-        """End the server and the thread. May be called twice."""
+        """End the server and the thread, also while it is being opened. May be called twice."""
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -99,6 +111,7 @@ class Session:
             if not self._open.done():
                 self._open.set_exception(_first_of(error))
         finally:
+            self._open.cancel()  # where it was closed before it was open
             self._loop.close()
 
     async def _main(self) -> None:
@@ -119,25 +132,28 @@ class Session:
     async def _serve(self, client: Client) -> None:
         async with client:
             self.client, self.offered = client, await _offered(client)
+            self._judge()
             self._open.set_result(None)
             await self._stop.wait()
 
+    def _judge(self) -> None:
+        """Refuse what the server offers. Raises PermissionError."""
+
 
 class Connection(Session):
-    """A server that was started or connected to, and offers what was accepted.
+    """A server that is started or connected to, and offers what was accepted.
 
     Args:
         server: The server.
-
-    Raises:
-        PermissionError: It offers other tools than those that were accepted.
-        OSError: It cannot be reached.
     """
 
     def __init__(self, server: McpServer) -> None:
+        self._server = server
         super().__init__(server.place)
+
+    def _judge(self) -> None:
+        server = self._server
         if differences := changes(server.offered, self.offered):
-            self.close()
             warn(
                 "the MCP server %s offers other tools than mcp.lock holds (%s); look at them with "
                 "`tachograph mcp inspect %s %s`, and accept them with `tachograph mcp accept` likewise",
@@ -149,7 +165,8 @@ class Connection(Session):
             raise PermissionError("the server offers other tools than those that were accepted")
 
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool. Raises OSError where the server is gone, or TimeoutError."""
+        """Call a tool, once the server is open. Raises OSError where it is not or is gone, or TimeoutError."""
+        self.ready()
         result = self.do(self.client.call_tool(name, arguments))
         found: dict[str, Any] = {"text": "\n".join(_text_of(item) for item in result.content)}
         if result.structured_content is not None:
@@ -160,8 +177,9 @@ class Connection(Session):
 def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     """Return what a server offers, and end it. Raises InputError."""
     said = bytearray()
+    session = Session(place, said)
     try:
-        session = Session(place, said)
+        session.ready()
     except OSError as error:
         by_hand = "check the command, written after `--`, by starting it yourself"
         remedy = "check the URL" if place.url else by_hand

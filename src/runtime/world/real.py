@@ -161,7 +161,7 @@ class Real(Performer):
         await self._undisturbed(asyncio.get_running_loop().run_in_executor(None, do))
 
     async def close(self) -> None:
-        """Cancel what is still under way, and wait for it to clean up."""
+        """Cancel what is still under way, wait for it to clean up, and end in a thread what its tools hold open."""
         if self._timer is not None:
             self._timer.cancel()
         self._leaves = False  # the run has ended: what is left to do is not broken off
@@ -170,6 +170,8 @@ class Real(Performer):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_GRACE_S)
+        if self._workspace.holds:
+            await self._undisturbed(asyncio.ensure_future(self._in_thread(self._workspace.let_go)))
 
     def raise_if_cancelled(self) -> None:
         """Raise the cancellation by the caller again, once the log is whole."""
