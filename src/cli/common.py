@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -113,6 +113,22 @@ def end_as_by_ctrl_c() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` wants it
             signal.signal(number, signal.default_int_handler)
+
+
+def _by_name(context: click.Context, option: click.Parameter, headers: tuple[str, ...]) -> dict[str, str]:
+    if any("=" not in header for header in headers):
+        raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
+    return dict(header.split("=", 1) for header in headers)
+
+
+HEADERS: Final = click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_by_name,
+    help="An HTTP header, such as a key.",
+)
 
 
 def count(number: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..fail.errors import InputError
-from .common import FAILED, OK, PATH, count, end_as_by_ctrl_c, say
+from .common import FAILED, HEADERS, OK, PATH, count, end_as_by_ctrl_c, say
 
 if TYPE_CHECKING:
     from ..runtime.mcp.server import ServerPlace
@@ -27,6 +27,7 @@ def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--env", multiple=True, metavar="NAME", help="A variable that the program is given."),
         click.option("--url", default="", help="The endpoint of a server over streamable HTTP."),
+        HEADERS,
         click.argument("command", nargs=-1, metavar="[-- COMMAND...]"),
         click.argument("name"),
     ):
@@ -34,13 +35,13 @@ def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _place(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...]) -> ServerPlace:
+def _place(name: str, env: tuple[str, ...], **where: Any) -> ServerPlace:
     from ..runtime.mcp.server import ServerPlace, check_place
     from ..runtime.models.providers.environment import variable
 
     for missing in [it for it in env if variable(it) is None]:
         raise InputError(f"the variable {missing} is not set", file="--env", remedy="set it")
-    place = ServerPlace(command, url, passed=env)
+    place = ServerPlace(passed=env, **where)
     check_place(name, place)
     end_as_by_ctrl_c()
     say(f"{name}: waiting for the server, for {place.timeout_s:g} s at most", err=True)
@@ -49,7 +50,7 @@ def _place(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...]) 
 
 @mcp.command()
 @_of_a_server
-def inspect(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...], lock: Path) -> int:
+def inspect(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> int:
     """Print the tools that the server NAME offers, and how they differ from what was accepted.
 
     Exit code 1 if they differ.
@@ -58,7 +59,7 @@ def inspect(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...],
     from ..runtime.mcp.server import changes, read_lock
 
     accepted = read_lock(lock).get(name, {})
-    offered = offered_at(_place(name, command, url, env))
+    offered = offered_at(_place(name, env, **where))
     for tool, definition in offered.items():
         say(f"{name}__{tool}: {definition.get('description', '')}")
         declared = definition["inputSchema"].get("properties")
@@ -72,16 +73,18 @@ def inspect(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...],
 
 @mcp.command()
 @_of_a_server
-def accept(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...], lock: Path) -> None:
+def accept(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> None:
     """Write the tools that the server NAME offers to mcp.lock; commit that file."""
     from ..runtime.formats.durable_write import write_durably
     from ..runtime.mcp.connection import offered_at
     from ..runtime.mcp.server import McpServer, changes, lock_text, read_lock
 
-    servers, place = read_lock(lock), _place(name, command, url, env)
+    servers, place = read_lock(lock), _place(name, env, **where)
     offered = offered_at(place)
-    McpServer(name, place, offered, lock.name)  # refuses here what no run could use
+    made = McpServer(name, place, offered, lock.name)  # refuses here what no run could use
     for line in changes(servers.get(name, {}), offered):
         say(f"{name}__{line}")
+    for tool, error in made.left_out.items():
+        say(f"{name}__{tool}: no agent is given it: {error.message}", err=True)
     write_durably(lock, lock_text({**servers, name: offered}).encode())
     say(f"{lock}: {count(len(offered), 'tool')} of {name} accepted")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..fail.errors import InputError, RecordError
-from .common import FAILED, OK, PATH, count, names_of, project_at, records_at, say
+from ..fail.errors import RecordError
+from .common import FAILED, HEADERS, OK, PATH, count, names_of, project_at, records_at, say
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
@@ -137,20 +137,15 @@ def site(out: Path | None) -> None:
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--endpoint", required=True, metavar="URL", help="Such as http://127.0.0.1:4318/v1/traces.")
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="An HTTP header, such as a key."
-)
-def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None:
+@HEADERS
+def push(runs: tuple[str, ...], endpoint: str, headers: dict[str, str]) -> None:
     """Send the traces of recorded runs to an OTLP receiver; without a RUN, of all of them."""
     from ..evidence.record_files import recorded_log
     from ..tracing.push import push as push_spans
     from ..tracing.spans import spans_of
     from ..tracing.viewers import for_viewers
 
-    for header in headers:
-        if "=" not in header:
-            raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
     for name, folder in records_at(runs):
         spans = for_viewers(spans_of([line.event for line in recorded_log(folder, name)]))
-        push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
+        push_spans(spans, endpoint, headers)
         say(f"{name.removeprefix('runs/')}: {count(len(spans), 'span')} sent")

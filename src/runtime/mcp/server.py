@@ -63,13 +63,25 @@ class McpServer:
         place: Where it is.
         offered: The accepted definitions, by the server's own name of the tool.
         tools: The tools.
+        left_out: Why others cannot be tools of a run, by the server's own name.
+
+    Raises:
+        ToolError: None of them can be.
     """
 
     def __init__(
         self, name: str, place: ServerPlace, offered: Mapping[str, Mapping[str, Any]], lock: str
     ) -> None:
         self.name, self.place, self.offered = name, place, offered
-        self.tools = [self._tool(tool, definition, lock) for tool, definition in offered.items()]
+        self.tools: list[Tool] = []
+        self.left_out: dict[str, ToolError] = {}
+        for tool, definition in offered.items():
+            try:
+                self.tools.append(self._tool(tool, definition, lock))
+            except ToolError as error:
+                self.left_out[tool] = error
+        if self.left_out and not self.tools:
+            raise next(iter(self.left_out.values()))
 
     def _tool(self, name: str, definition: Mapping[str, Any], lock: str) -> Tool:
         def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
