@@ -29,6 +29,7 @@ TOOLS = {
     "marked": [{**NOTE, "inputSchema": {"type": "object", "properties": {"text": MARKED}}}],
     "many": [{**NOTE, "name": f"t{number}"} for number in range(10_000)],
     "odd": [{**NOTE, "name": "no name\u001b[2J"}],
+    "some_odd": [NOTE, {**NOTE, "name": "no name"}],
 }
 
 
@@ -60,6 +61,19 @@ def called(identity: object, arguments: dict) -> None:
         case "error":
             send({"id": identity, "error": {"code": -32000, "message": "no"}})
             return
+        case "says_no":
+            send({"id": identity, "error": {"code": -32602, "message": "no such note"}})
+            return
+        case "dies_once" if not os.path.exists(sys.argv[2] + "/died"):
+            open(sys.argv[2] + "/died", "x").close()
+            os._exit(3)
+        case "half":
+            result["content"][0]["text"] += "\ud83d"
+        case "link":
+            link = {"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain"}
+            result["content"] = [link]
+        case "large":
+            result |= {"structuredContent": {"n": 2**53}}
         case "is_error":
             result |= {"isError": True}
         case "structured":

@@ -98,6 +98,8 @@ class OverHttp(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.headers["x-key"] is None:
+            return self.send_error(401)
         result: dict[str, Any] = {}
         match asked["method"]:
             case "initialize":
@@ -136,7 +138,9 @@ def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
     threading.Thread(target=service.serve_forever, daemon=True).start()
     url, lock = f"http://127.0.0.1:{service.server_port}/mcp", tmp_path / "mcp.lock"
     try:
-        assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--url", url) == 0
+        assert (
+            exit_code("mcp", "accept", "srv", "--lock", str(lock), "--url", url, "--header", "x-key=key") == 0
+        )
         server = mcp("srv", url=url, headers={"x-key": "key"}, lock=lock, timeout_s=20)
         found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
     finally:
@@ -152,6 +156,11 @@ RESULTS: dict[str, dict[str, Any]] = {
     "no_json": {"text": "hello"},
     "is_error": {"text": "hello", "is_error": True},
     "structured": {"text": "hello", "structured": {"n": 1}},
+    "says_no": {"text": "no such note", "is_error": True},
+    "half": {"text": "hello?"},
+    "link": {"text": "[resource_link file:///a text/plain]"},
+    "large": {"text": "hello"},
+    "some_odd": {"text": "hello"},
     "image": {"text": "[image image/png, 8 characters]"},
     "leaves_a_child": {"text": "hello"},
 }
@@ -159,9 +168,17 @@ RESULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("mode", RESULTS)
 def test_a_result_is_recorded(tmp_path: Path, mode: str) -> None:
-    found = outcome(called(tmp_path, accepted(tmp_path), mode))
+    found = outcome(called(tmp_path, accepted(tmp_path, mode), mode))
     assert isinstance(found, ToolReturned)
     assert found.result == RESULTS[mode]
+
+
+def test_a_server_that_ended_is_started_again_by_the_next_call(tmp_path: Path) -> None:
+    model = script(*[[("srv__note", {"text": text})] for text in "ab"], "done")
+    server = mcp("srv", command=[sys.executable, SERVER, "dies_once", str(tmp_path)], lock=accepted(tmp_path))
+    made = Agent(model, [server], Policy.from_dict(POLICY)).run("What?")
+    assert [type(it) for it in made.events if isinstance(it, ToolReturned | Failed)] == [Failed, ToolReturned]
+    assert not is_alive(str(tmp_path))
 
 
 FAILURES = {

@@ -165,7 +165,9 @@ class Workspace:
         with self._lock:
             if self._is_closed:
                 raise ConnectionError("the run is over")
-            if key not in self._held or self._held[key].is_over:
+            if key in self._held and self._held[key].is_over:
+                self._held.pop(key).close()
+            if key not in self._held:
                 self._held[key] = open_it()
             return self._held[key]  # type: ignore[return-value]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import AsyncIterator, Coroutine
@@ -13,8 +15,8 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ...fail.errors import InputError, system_reason, warn
-from ..formats.strict_json import as_json
+from ...fail.errors import InputError, warn
+from ..formats.strict_json import NotJson, as_json
 from ..models.providers.environment import variable
 from .server import ServerPlace, changes
 
@@ -31,6 +33,15 @@ _PAGES: Final = 100
 _GRACE_S: Final = 1.0  # for a program to end by itself, and once more after it was told to
 _INHERITED: Final = ("PATH", "HOME", "LANG")
 _MOST_SAID: Final = 300  # bytes of what a program wrote before it ended
+_OF_HTTP: Final = (
+    -32700,
+    -32600,
+    -32601,
+    -32603,
+)  # the SDK tells by these what went wrong below the protocol
+_CLOSED: Final = -32000
+_ENDED: Final = (_CLOSED, -32600)  # a program that ended, and a session that an endpoint does not know
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what is said here in a line
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
@@ -40,7 +51,8 @@ class Session:
 
     Args:
         place: Where the server is.
-        said: Gets the last of what a program writes to its standard error; None where nobody wants to know.
+        said: Gets the last of what a program writes to its standard error, or how an endpoint refused; None where
+            nobody wants to know.
 
     Attributes:
         client: The client.
@@ -67,8 +79,8 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether it could not be opened, or was closed."""
-        return not self._thread.is_alive()
+        """Whether it could not be opened, was closed, or has lost its server."""
+        return self._stop.is_set() or not self._thread.is_alive()
 
     def ready(self) -> None:
         """Wait until it is open.
@@ -83,7 +95,7 @@ class Session:
             self.close()
             if isinstance(error, OSError) or not isinstance(error, Exception):
                 raise
-            raise ConnectionError(f"the MCP server cannot be used ({type(error).__name__})") from None
+            raise _lost(error) from None
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do something with the client, within the time that a call may take."""
@@ -93,7 +105,7 @@ class Session:
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
-            raise ConnectionError(type(error).__name__) from None
+            raise _lost(error) from None
         finally:
             future.cancel()
 
@@ -167,10 +179,27 @@ class Connection(Session):
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a tool, once the server is open. Raises OSError where it is not or is gone, or TimeoutError."""
         self.ready()
-        result = self.do(self.client.call_tool(name, arguments))
-        found: dict[str, Any] = {"text": "\n".join(_text_of(item) for item in result.content)}
+        return self.do(self._called(name, arguments))
+
+    async def _called(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        from mcp import MCPError
+
+        try:
+            result = await self.client.call_tool(name, arguments)
+        except MCPError as error:
+            if error.code == _CLOSED or (self._place.url and error.code in _OF_HTTP):
+                if error.code in _ENDED:
+                    self._stop.set()
+                raise
+            return {"text": error.message, "is_error": True}
+        texts = [_text_of(item) for item in result.content]
+        found: dict[str, Any] = {"text": "\n".join(texts)}
         if result.structured_content is not None:
-            found["structured"] = as_json(result.structured_content)
+            try:
+                found["structured"] = as_json(result.structured_content)
+            except NotJson:
+                if not texts:  # mostly they say the same
+                    raise
         return found | ({"is_error": True} if result.is_error else {})
 
 
@@ -182,15 +211,19 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
         session.ready()
     except OSError as error:
         by_hand = "check the command, written after `--`, by starting it yourself"
-        remedy = "check the URL" if place.url else by_hand
+        remedy = "check the URL, and which headers it wants" if place.url else by_hand
         where = place.url or " ".join(place.command)
-        what = f"no MCP server answers ({system_reason(error)})"
+        what = f"no MCP server answers ({error.strerror or error or type(error).__name__})"
         # where it was passed variables, it may have written their values
         if not place.passed and (words := said.decode(errors="replace").split()):
-            what += f"; the last that it wrote: {' '.join(words)}"
+            what += f"; the last that it said: {' '.join(words)}"
         raise InputError(what, file=where, remedy=remedy) from None
     session.close()
     return session.offered
+
+
+def _lost(error: Exception) -> ConnectionError:
+    return ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
 def _first_of(error: BaseException) -> BaseException:
@@ -223,9 +256,20 @@ def _text_of(item: Any) -> str:
     part = getattr(item, "resource", item)
     if isinstance(getattr(part, "text", None), str):
         return str(part.text)
-    kind = getattr(part, "mime_type", None) or ""
-    size = len(getattr(part, "data", None) or getattr(part, "blob", None) or "")
-    return f"[{item.type} {kind}, {size} characters]"
+    named = (item.type, getattr(part, "uri", None), getattr(part, "mime_type", None))
+    held = getattr(part, "data", None) or getattr(part, "blob", None)
+    size = f", {len(held)} characters" if held else ""
+    return f"[{' '.join(str(it) for it in named if it)}{size}]"
+
+
+def _in_whole_characters(line: bytes) -> bytes:
+    """Return a line of JSON with `?` for each half of a character, which the SDK does not read."""
+    if not _HALF.search(line):
+        return line
+    try:
+        return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError:
+        return line
 
 
 @asynccontextmanager
@@ -241,6 +285,8 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
 
     async def bound(response: httpx2.Response) -> None:  # an answer of JSON is read as a whole
         too_long = OSError(0, f"an answer has more than {_MOST_BODY} bytes")
+        if response.is_error and said is not None:
+            said[:] = f"{response.status_code} {response.reason_phrase}".encode()
         response.stream = AnswerStream(response.stream, _MOST_BODY, too_long)
 
     async with httpx2.AsyncClient(
@@ -281,7 +327,8 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
             with contextlib.suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 while line := await stdout.readline():  # one that is too long is a ValueError, and ends it
                     try:
-                        parsed = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        text = _in_whole_characters(line)
+                        parsed = jsonrpc_message_adapter.validate_json(text, by_name=False)
                         message: Any = SessionMessage(parsed)
                     except ValueError as error:
                         message = error
