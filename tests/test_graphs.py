@@ -66,6 +66,7 @@ def is_fine(said: str) -> bool:
         (route(lambda task: "", {"": WRITE}), "[x]"),
         (route(sequence(FIND), {"found x": WRITE, "": FIND}), "[x]"),
         (route(WRITE, {"": FIND}), "found x"),
+        (route(worker("judge", lambda task: '{"result": "a"}'), {"a": WRITE}), "[x]"),
         (loop_until(WRITE, lambda work: work.count("[") > 1), "[x\n\nWork so far: [x]]"),
         (loop_until(WRITE, is_fine, reviewer=judge(2)), "[x\n\nWork so far: [x]\n\nA reviewer says: no]"),
     ],

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ..fail.errors import InputError, ModelError, ToolError
 from .agent import Agent
+from .formats.strict_json import NotJson, parse
 from .log.values import ModelName
 from .models.types import LLMInput, LLMOutput, ToolCall
 from .policy.policy import Policy
@@ -195,7 +196,7 @@ def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Gra
             chosen = yield from _done(choose, task)
             if chosen["ending"] != FINAL:
                 return chosen
-            key = chosen["answer"].strip()
+            key = _key(chosen["answer"])
         else:
             key = choose(task.text)
         node = nodes.get(key, nodes.get(""))
@@ -245,6 +246,16 @@ def loop_until(
         return {**ended, "ending": "not_done"}
 
     return Graph([node, *([] if reviewer is None else [reviewer])], work)
+
+
+def _key(answer: str) -> str:
+    """Return the key that an answer names; one of a type without named fields stands under `result`."""
+    try:
+        read = parse(answer)
+    except NotJson:
+        return answer.strip()
+    named = read.get("result") if isinstance(read, dict) else None
+    return named if isinstance(named, str) else answer.strip()
 
 
 def _done(node: Node, task: Task) -> Work:
