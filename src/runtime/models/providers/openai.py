@@ -120,7 +120,8 @@ class Chunks(fields.Reply):
             **_counts(self.usage.get("prompt_tokens_details"), "cached_tokens", "cache_write_tokens"),
             **_counts(self.usage.get("completion_tokens_details"), "reasoning_tokens"),
         }
-        calls = [ToolCall(call["name"], "".join(call["pieces"])) for call in self._calls]
+        # some services send no arguments at all where a tool has none
+        calls = [ToolCall(call["name"], "".join(call["pieces"]) or "{}") for call in self._calls]
         return self.whole(texts["content"] or texts["refusal"], calls, usage, raw)
 
 
