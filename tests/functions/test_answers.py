@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import pydantic
 import pytest
 
 from tachograph.fail.errors import InputError
@@ -70,7 +71,8 @@ def test_mismatches(kind: Any, text: str, pointer: str, word: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [{}, {"type": "string"}, {"type": "object", "properties": 3}, {"type": "object", "x": float("nan")},
-     {"type": "object", "$ref": "https://far.test/s"}, object, bytes, dict[int, str], Options | Person, lambda: 1],
+     {"type": "object", "$ref": "https://far.test/s"}, object, bytes, dict[int, str], Options | Person, lambda: 1,
+     list[pydantic.PositiveInt], NamedTuple("Pair", [("a", pydantic.PositiveInt)])],
 )  # fmt: skip
 def test_what_is_no_type_of_an_answer(kind: Any) -> None:
     with pytest.raises(InputError):

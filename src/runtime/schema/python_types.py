@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, time  # noqa: TID251 - the types; no clock is read
 from functools import partial
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect as mi
@@ -68,7 +68,7 @@ def object_schema(types: Mapping[str, Any], mode: Mode, problems: list[str]) -> 
         try:
             kind = _with_offset(kind)
             parts = _parts(mi.type_info(kind), set()) if mode == "validation" else ()
-            wrong = [_problem(part) for part in parts]
+            wrong = [*map(_problem, parts), *(_limits(kind) if mode == "validation" else ())]
             of_model = partial(_model_schema, mode=mode)
             (schema,), definitions = msgspec.json.schema_components((kind,), schema_hook=of_model)
             properties[name] = _closed({"$defs": definitions, **schema}, mode, found)
@@ -154,6 +154,15 @@ def _parts(info: Any, seen: set[int]) -> Iterator[Any]:
             yield from _parts(part, seen)
 
 
+def _limits(kind: Any) -> Iterator[str]:
+    """Yield of each limit of pydantic beside a type that nothing would heed it."""
+    is_foreign = type(kind).__module__.partition(".")[0] in ("pydantic", "annotated_types")
+    if is_foreign and not isinstance(kind, type) and getattr(kind, "metadata", True):
+        yield f"has a {type(kind).__name__} beside its type: use msgspec.Meta"
+    for part in get_args(kind):
+        yield from _limits(part)
+
+
 def _problem(part: Any) -> str:
     """Return what a type demands that its schema does not say; "" for nothing."""
     if isinstance(part, mi.DictType) and not isinstance(part.key_type, mi.StrType | mi.AnyType):
@@ -166,6 +175,9 @@ def _problem(part: Any) -> str:
         return f"has a function for the default of its field {part.name!r}: write the default"
     if isinstance(part, mi.DataclassType) and hasattr(part.cls, "__pydantic_validator__"):
         return "holds a dataclass of pydantic, which would not be read by it: take a model"
+    if isinstance(part, mi.DataclassType | mi.TypedDictType | mi.NamedTupleType | mi.StructType):
+        hints = get_type_hints(part.cls, include_extras=True).values()
+        return next((limit for hint in hints for limit in _limits(hint)), "")
     return ""
 
 

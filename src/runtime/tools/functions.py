@@ -161,7 +161,8 @@ def _input_schema(
             if isinstance(item, str):
                 part["description"] = item
             elif not isinstance(item, Meta):
-                problems.append(f"{name!r} has a {type(item).__name__} beside its type: use msgspec.Meta")
+                problem = f"{name!r} has a {type(item).__name__} beside its type: use msgspec.Meta"
+                problems += [problem] if problem not in problems else []
         default = parameters[name].default
         if default is not inspect.Parameter.empty:
             schema["required"].remove(name)
