@@ -121,13 +121,9 @@ def _by_name(context: click.Context, option: click.Parameter, headers: tuple[str
     return dict(header.split("=", 1) for header in headers)
 
 
+_HEADER: Final = "An HTTP header, such as a key."
 HEADERS: Final = click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_by_name,
-    help="An HTTP header, such as a key.",
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=_by_name, help=_HEADER
 )
 
 

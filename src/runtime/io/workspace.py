@@ -80,6 +80,9 @@ class Workspace:
         network: Whether hosts for which no folder answers are reached over the network.
         deps: The caller's own object, for tools that take a Context.
 
+    Attributes:
+        opened: What is held open for as long as the run is, by what it is known by.
+
     Raises:
         InputError: A host cannot stand in a URL.
     """
@@ -103,7 +106,7 @@ class Workspace:
         if private is not None:
             self._guarded["the run's record"] = private
         self._temporary: list[Path] = []
-        self._held: dict[Any, Closing] = {}
+        self.opened: dict[Any, Closing] = {}
         self._lock = threading.Lock()  # held while something is opened, which is done once
         self._is_closed = False
         for name in self.hosts:
@@ -165,24 +168,19 @@ class Workspace:
         with self._lock:
             if self._is_closed:
                 raise ConnectionError("the run is over")
-            if key in self._held and self._held[key].is_over:
-                self._held.pop(key).close()
-            if key not in self._held:
-                self._held[key] = open_it()
-            return self._held[key]  # type: ignore[return-value]
-
-    @property
-    def holds(self) -> bool:
-        """Whether anything is held open."""
-        return bool(self._held)
+            if key in self.opened and self.opened[key].is_over:
+                self.opened.pop(key).close()
+            if key not in self.opened:
+                self.opened[key] = open_it()
+            return self.opened[key]  # type: ignore[return-value]
 
     def let_go(self) -> None:
         """Close all that is held open, which may take seconds."""
         with self._lock:
             self._is_closed = True
-            for it in self._held.values():
+            for it in self.opened.values():
                 it.close()
-            self._held.clear()
+            self.opened.clear()
 
     def close(self) -> None:
         """Close all that is held open, every folder, and remove the temporary ones. May be called twice."""

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ...fail.errors import InputError, warn
+from ...fail.errors import InputError, system_reason, warn
 from ..formats.strict_json import NotJson, as_json
 from ..models.providers.environment import variable
 from .server import ServerPlace, changes
@@ -213,8 +213,9 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
         by_hand = "check the command, written after `--`, by starting it yourself"
         remedy = "check the URL, and which headers it wants" if place.url else by_hand
         where = place.url or " ".join(place.command)
-        what = f"no MCP server answers ({error.strerror or error or type(error).__name__})"
-        # where it was passed variables, it may have written their values
+        # where it was passed variables, it may have said their values
+        why = system_reason(error) if place.passed else error.strerror or error or type(error).__name__
+        what = f"no MCP server answers ({why})"
         if not place.passed and (words := said.decode(errors="replace").split()):
             what += f"; the last that it said: {' '.join(words)}"
         raise InputError(what, file=where, remedy=remedy) from None
@@ -264,12 +265,9 @@ def _text_of(item: Any) -> str:
 
 def _in_whole_characters(line: bytes) -> bytes:
     """Return a line of JSON with `?` for each half of a character, which the SDK does not read."""
-    if not _HALF.search(line):
-        return line
-    try:
-        return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
-    except RecursionError:
-        return line
+    if _HALF.search(line):
+        line = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+    return line
 
 
 @asynccontextmanager
@@ -330,7 +328,7 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
                         text = _in_whole_characters(line)
                         parsed = jsonrpc_message_adapter.validate_json(text, by_name=False)
                         message: Any = SessionMessage(parsed)
-                    except ValueError as error:
+                    except (ValueError, RecursionError) as error:
                         message = error
                     await told.send(message)
 

@@ -170,7 +170,7 @@ class Real(Performer):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_GRACE_S)
-        if self._workspace.holds:
+        if self._workspace.opened:
             await self._undisturbed(asyncio.ensure_future(self._in_thread(self._workspace.let_go)))
 
     def raise_if_cancelled(self) -> None:
