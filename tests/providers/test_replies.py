@@ -52,7 +52,9 @@ def test_calls_in_pieces_side_by_side(serve: Any, language: Any) -> None:
 
 def test_calls_that_all_have_the_number_0(serve: Any) -> None:
     parts = [O.call(0, "look", "{}"), O.call(0, "see", '{"b": 2}', id="call_x"), O.call(1, "look", "{}")]
-    out = reply(O, serve(answer(whole(O, *parts, stop="stop"))))
+    service = serve(answer(whole(O, *parts, stop="stop")))
+    out = reply(O, service)
+    assert service.requests[0][2]["tools"][0]["function"]["parameters"]["properties"] == {}
     assert [call.name + str(call.arguments) for call in out.tool_calls] == ["look{}", 'see{"b": 2}', "look{}"]
 
 

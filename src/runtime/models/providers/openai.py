@@ -20,7 +20,8 @@ def _function(**function: object) -> JsonObject:
 
 def offered(tool: ToolOffer) -> JsonObject:
     """Return a tool as chat completions are offered it."""
-    return _function(name=tool.name, description=tool.description, parameters=tool.input_schema)
+    parameters = {"properties": {}, **tool.input_schema}  # OpenAI refuses an object that names none
+    return _function(name=tool.name, description=tool.description, parameters=parameters)
 
 
 def messages_of(messages: Iterable[Message]) -> list[JsonObject]:
