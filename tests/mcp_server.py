@@ -58,11 +58,9 @@ def called(identity: object, arguments: dict) -> None:
             time.sleep(3600)
         case "no_json":
             sys.stdout.write("no JSON at all\n")
-        case "error":
-            send({"id": identity, "error": {"code": -32000, "message": "no"}})
-            return
-        case "says_no":
-            send({"id": identity, "error": {"code": -32602, "message": "no such note"}})
+        case "error" | "says_no":
+            code = -32000 if MODE == "error" else -32602
+            send({"id": identity, "error": {"code": code, "message": "no such note"}})
             return
         case "dies_once" if not os.path.exists(sys.argv[2] + "/died"):
             open(sys.argv[2] + "/died", "x").close()

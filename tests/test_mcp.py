@@ -328,8 +328,13 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     command = [sys.executable, SERVER]
     with pytest.raises(ToolError, match="tachograph mcp accept srv"):
         mcp("srv", command=command, lock=tmp_path / "mcp.lock")
-    for given in ({}, {"command": ["a"], "url": "http://a.test/"}):
-        with pytest.raises(InputError, match="command or a URL"):
+    texts = (
+        {"command": "a"},
+        {"command": ["a"], "env": {"KEY": None}},
+        {"url": "http://a.test/", "headers": ["a"]},
+    )
+    for given in ({}, {"command": ["a"], "url": "http://a.test/"}, *texts):
+        with pytest.raises(InputError, match="command"):
             mcp("srv", **given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no name"):
         mcp("s__v", command=command)

@@ -7,13 +7,14 @@ something else is refused when a run first calls it.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, convert
 
 from ...fail.errors import InputError, ToolError
 from ..formats.documents import read_plain
@@ -133,9 +134,15 @@ def mcp(
 
     Raises:
         ToolError: The definitions have not been accepted, or a tool cannot be one of a run.
-        InputError: The name is none, or there is no one place.
+        InputError: The name is none, there is no one place, or something is no text.
     """
-    place = ServerPlace(tuple(command), url, dict(env or {}), (), dict(headers or {}), timeout_s)
+    given = {"url": url, "env": env or {}, "headers": headers or {}, "timeout_s": timeout_s}
+    try:
+        listed = command if isinstance(command, str) else [*map(os.fspath, command)]
+        place = convert({**given, "command": listed}, ServerPlace)
+    except (TypeError, MsgspecError) as error:
+        remedy = "give the command as a list of texts, and each variable and header as a text"
+        raise InputError(f"server {name!r} cannot be used: {error}", remedy=remedy) from None
     return server_at(name, place, Path(lock))
 
 
