@@ -111,6 +111,14 @@ def test_each_loop_and_each_process_has_a_client(serve: Any, language: Any, monk
 
     asyncio.run(fork())
 
+    class Ended:  # a loop that another thread forgets in this moment
+        def is_closed(self) -> bool:
+            made._clients._of.clear()
+            return True
+
+    made._clients._of[os.getpid(), Ended()] = None
+    assert asyncio.run(made(asked("?"))).final_answer == "hi"
+
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_run_with_a_call(serve: Any, language: Any) -> None:

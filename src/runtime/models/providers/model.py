@@ -175,8 +175,9 @@ class LoopClients:
         """Return the client of the running event loop, made where there is none yet."""
         pid, loop = os.getpid(), asyncio.get_running_loop()
         if (pid, loop) not in self._of:
-            for old in [old for old in self._of if old[0] == pid and old[1].is_closed()]:
-                del self._of[old]
+            # other threads, with loops of their own, do the same at the same time
+            for old in [old for old in list(self._of) if old[0] == pid and old[1].is_closed()]:
+                self._of.pop(old, None)
             client = self._make()
             self._of[pid, loop] = client, _kept(client, pid)
             await anext(self._of[pid, loop][1])  # from now on the loop closes it at its end
