@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import ssl
@@ -9,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +217,42 @@ class Internet:
     def stop(self) -> None:
         for server in (self.plain, self.secure, self.proxy):
             server.stop()
+
+
+class McpOverHttp(BaseHTTPRequestHandler):
+    """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.headers["x-key"] is None:
+            return self.send_error(401)
+        result: dict[str, Any] = {}
+        match asked["method"]:
+            case "initialize":
+                version = asked["params"]["protocolVersion"]
+                result = {"protocolVersion": version, "capabilities": {"tools": {}}}
+                result["serverInfo"] = {"name": "test", "version": "1"}
+            case "tools/list":
+                schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+                result = {"tools": [{"name": "note", "inputSchema": schema}]}
+            case "tools/call":
+                text = asked["params"]["arguments"]["text"]
+                result = {"content": [{"type": "text", "text": self.headers["x-key"] + text}]}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+        is_huge = result.get("content", [{}])[0].get("text", "").endswith("huge")
+        self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(10**12 if is_huge else len(body)))
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(body)
+            while is_huge:
+                self.wfile.write(b" " * 1_000_000)
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    do_DELETE = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned
 from tachograph.testing import decide
 from tests.commands import Capsys, exit_code, output_of
 from tests.project import script
+from tests.servers import McpOverHttp
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 BUDGET = dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 100_000)
@@ -93,48 +93,9 @@ def outcome(made: RunResult) -> ToolReturned | Failed | None:
     return found[-1] if found else None
 
 
-class OverHttp(BaseHTTPRequestHandler):
-    """A server over streamable HTTP that answers in JSON; `huge` is an answer without end."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.headers["x-key"] is None:
-            return self.send_error(401)
-        result: dict[str, Any] = {}
-        match asked["method"]:
-            case "initialize":
-                version = asked["params"]["protocolVersion"]
-                result = {"protocolVersion": version, "capabilities": {"tools": {}}}
-                result["serverInfo"] = {"name": "test", "version": "1"}
-            case "tools/list":
-                schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-                result = {"tools": [{"name": "note", "inputSchema": schema}]}
-            case "tools/call":
-                text = asked["params"]["arguments"]["text"]
-                result = {"content": [{"type": "text", "text": self.headers["x-key"] + text}]}
-        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
-        is_huge = result.get("content", [{}])[0].get("text", "").endswith("huge")
-        self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(10**12 if is_huge else len(body)))
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            self.wfile.write(body)
-            while is_huge:
-                self.wfile.write(b" " * 1_000_000)
-
-    def do_GET(self) -> None:
-        self.send_error(405)
-
-    do_DELETE = do_GET
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.mark.parametrize(("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None)])
 def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
-    service = ThreadingHTTPServer(("127.0.0.1", 0), OverHttp)
+    service = ThreadingHTTPServer(("127.0.0.1", 0), McpOverHttp)
     threading.Thread(target=service.serve_forever, daemon=True).start()
     url, lock = f"http://127.0.0.1:{service.server_port}/mcp", tmp_path / "mcp.lock"
     try:
