@@ -185,7 +185,10 @@ def test_policy_tests(project: Path, capsys: Capsys) -> None:
     assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=1).out
     path.write_text(text.replace('"call"', '"cal"'))
     assert exit_code("policy", "test") == 2
-    assert exit_code("policy", "check", "policy/call.yaml") == 0
+    for file in ("policy/call.yaml", "policy/deep/call.yaml", "../call.yaml"):  # also of no project
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_bytes((project / "policy/call.yaml").read_bytes())
+        assert exit_code("policy", "check", file) == 0
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(

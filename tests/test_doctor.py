@@ -44,7 +44,7 @@ def test_many_problems_leave_room_for_others_and_without_a_project_there_are_few
 
 FILES = [
     # a file with its text, and the finding
-    ("policy/odd.yaml", "schema: policy/v1\ntool_registry: {allowed: [eco]}\n", "bad", "policies", "'echo'"),
+    ("policy/a/b.yml", "schema: policy/v1\ntool_registry: {allowed: [eco]}\n", "bad", "policies", "'echo'"),
     ("profiles/odd.yaml", "schema: profile/v1\n", "bad", "profiles", "profiles/odd.yaml:1:"),
     ("tools/other.py", "import nothing_of_this_name\n", "bad", "tools", "tools/other.py"),
     ("tasks/s/call.yaml", "{}\n", "bad", "tasks", "tasks/s/call.yaml:1:"),

@@ -212,6 +212,11 @@ def test_what_a_review_tells(repository: Path, capsys: Out, monkeypatch: pytest.
     assert {"  EXPOSURE /redact: github_token is redacted no more", "  and 1 more"} <= {*lines}
     assert any("WIDER /url_allowlist: GET, HEAD https://0.test/" in line for line in lines)
     assert not any("TIGHTER" in line for line in lines) and lines[lines.index("  and 1 more") - 11][0] != " "
+    (repository / "policy/team").mkdir()
+    (repository / "policy/secrets.yaml").rename(repository / "policy/team/secrets.yml")
+    edit(repository / "policy/team/secrets.yml", "extends: ", "extends: ../")
+    said = "\n".join(reviewed(capsys, "HEAD", code=1))
+    assert re.search("secrets.yaml -> policy/team/secrets.yml: .*\n  EXPOSURE /redact: github_token", said)
     (repository / "policy/new.yaml").write_text("schema: policy/v2\n")
     assert any(line.startswith("policy/new.yaml:1:") for line in reviewed(capsys, "HEAD", code=2))
 

@@ -80,14 +80,15 @@ def policy_schema_command() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
 def policy_check(files: tuple[Path, ...]) -> None:
     """Load policies, and report what is wrong with them."""
+    from ..evidence.tasks import root_around
     from ..runtime.mcp.server import tool_names
     from ..runtime.policy.consistency import check_names
     from ..runtime.policy.policy import Policy
 
     for path in files:
         loaded = Policy.load(path)
-        known = tool_names(path.resolve().parents[1])
-        if known:  # the policy of a project; another one may be of functions in code
-            check_names(loaded, known)
+        root = root_around(path.parent)
+        if root is not None:  # the policy of a project; another one may be of functions in code
+            check_names(loaded, tool_names(root))
         rest = "policy decide, policy test and run hold it against the arguments of tools"
         say(f"{path}: no problem found (version {loaded.version}); {rest}")

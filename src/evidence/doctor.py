@@ -74,7 +74,7 @@ def _sources(project: Project) -> Iterator[Finding]:
     def policy(name: str) -> None:
         check_names(Policy.load(root / "policy" / name, name=f"policy/{name}"), tool_names(root))
 
-    yield from _each("policies", sorted(path.name for path in (root / "policy").glob("*.yaml")), policy)
+    yield from _each("policies", project.policy_names(), policy)
     yield from _each("profiles", sorted(profile_names(root)), lambda name: read_profile(root, name))
     yield from _each("tools", tools, lambda name: load_tools([name], root))
     yield from _each("tasks", project.task_names(), lambda name: project.task_of(name).run_spec())

@@ -11,9 +11,10 @@ from ..runtime.formats.durable_write import write_durably
 from .folder import not_ended, partial_of, where_it_lies
 from .record_files import MOST_BYTES, is_from_code
 from .run_source import RunSource
-from .tasks import Task, load_task
+from .tasks import Task, load_task, root_around
 
 LIST: Final = "LIST"
+_NO_RECORDS: Final = (".partial", ".old")  # how names end of what is no record
 
 
 class Project:
@@ -30,8 +31,7 @@ class Project:
     """
 
     def __init__(self, start: Path) -> None:
-        folders = (start.resolve(), *start.resolve().parents)
-        found = next((folder for folder in folders if (folder / "policy").is_dir()), None)
+        found = root_around(start)
         if found is None:
             what = "no folder at or above it holds policy/"
             raise InputError(what, file=str(start), remedy="change into a project")
@@ -60,8 +60,8 @@ class Project:
 
     def run_names(self) -> list[str]:
         """Return the names of all recorded runs, sorted. Raises OSError for a folder that cannot be read."""
-        found = [it for it in _in_kinds(self.root / "runs") if it[1].is_dir()]
-        return [f"{kind}/{it.name}" for kind, it in found if not it.name.endswith((".partial", ".old"))]
+        found = _in_kinds(self.root / "runs")
+        return [f"{kind}/{it.name}" for kind, it in found if it.is_dir() and it.suffix not in _NO_RECORDS]
 
     def open_names(self) -> list[str]:
         """Return the names of the runs that have not ended, sorted. Raises OSError likewise."""
@@ -70,8 +70,13 @@ class Project:
 
     def task_names(self) -> list[str]:
         """Return the names of all tasks, sorted. Raises OSError for a folder that cannot be read."""
-        found = [it for it in _in_kinds(self.root / "tasks") if it[1].suffix == ".yaml" and it[1].is_file()]
-        return [f"{kind}/{entry.stem}" for kind, entry in found]
+        found = _in_kinds(self.root / "tasks")
+        return [f"{kind}/{it.stem}" for kind, it in found if it.suffix == ".yaml" and it.is_file()]
+
+    def policy_names(self) -> list[str]:
+        """Return the policies in `policy/`, however deep, each as its path from there, sorted."""
+        folder = self.root / "policy"
+        return sorted(filter(is_policy, (it.relative_to(folder).as_posix() for it in folder.rglob("*.y*ml"))))
 
     def label(self, name: str) -> str:
         """Return what messages call a run."""
@@ -138,6 +143,11 @@ class Project:
         text = "".join(f"{name}\n" for name in self.run_names())
         (self.root / "runs").mkdir(exist_ok=True)
         write_durably(self.root / "runs" / LIST, text.encode())
+
+
+def is_policy(name: str) -> bool:
+    """Return whether a file is a policy, given its path from `policy/`: each is that is YAML and no test."""
+    return name.endswith((".yaml", ".yml")) and not name.startswith("tests/")
 
 
 def _in_kinds(folder: Path) -> list[tuple[str, Path]]:

@@ -358,6 +358,12 @@ def _place(call: str) -> str:
     return f"{call}/" if call else ""
 
 
+def root_around(folder: Path) -> Path | None:
+    """Return the project that a folder lies in, if any."""
+    folders = (folder.resolve(), *folder.resolve().parents)
+    return next((it for it in folders if (it / "policy").is_dir()), None)
+
+
 def load_task(path: str | Path, root: Path | None = None) -> Task:
     """Read a task file.
 
@@ -369,8 +375,7 @@ def load_task(path: str | Path, root: Path | None = None) -> Task:
         TaskError: The file is not exactly a task; the error has file, line and column.
     """
     source = Path(path).resolve()
-    found = (folder for folder in source.parents if (folder / "policy").is_dir())
-    root = next(found, None) if root is None else root.resolve()
+    root = root_around(source.parent) if root is None else root.resolve()
     if root is None or not source.is_relative_to(root):
         where = "no folder above it holds policy/" if root is None else "it lies outside of the project"
         raise TaskError(where, file=str(path), remedy="move it into a project")

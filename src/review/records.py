@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -14,7 +14,7 @@ from ..evidence.check import shows
 from ..evidence.compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
 from ..evidence.drift import Mark, bullet_of, drift, some
 from ..evidence.manifest import MANIFEST, read_manifest
-from ..evidence.project import Project
+from ..evidence.project import Project, is_policy
 from ..evidence.record_files import MOST_BYTES, REPORT, STATE, TRACE, read_files, whole_log
 from ..evidence.verify import problems_of
 from ..fail.errors import InputError, RecordError
@@ -99,16 +99,14 @@ def review(project: Project, base: str) -> Review:
     try:
         revision = Revision(base, "commit")
         for path, entry in revision.files(project.root / "runs").items():
-            kind, _, rest = path.partition("/")
-            name, _, file = rest.partition("/")
-            if file and not name.endswith(".partial"):  # a run that has not ended is no record
-                then.setdefault(f"{kind}/{name}", {})[file] = entry
-        listed = revision.files(project.root / "policy")
+            *run, file = path.split("/", 2)
+            if run[1:] and not run[1].endswith(".partial"):  # a run that has not ended is no record
+                then.setdefault("/".join(run), {})[file] = entry
+        policies, problems = _policies(project, revision)
     except OSError as problem:
         what = f"git finds no such commit here ({problem.strerror})"
         remedy = "name one of a repository that is yours; a shallow clone has to fetch it"
         raise InputError(what, file=base, remedy=remedy) from None
-    policies, problems = _policies(project.root / "policy", revision, listed)
     tools, names, found = _tools(project.root), project.run_names(), {}
     for name in names:
         new, differences = _read(name, partial(read_files, project.folder(name), name))
@@ -121,12 +119,16 @@ def review(project: Project, base: str) -> Review:
             found[name] = differences
     beside = tools_beside(project.root / "policy" / "v1.yaml")
     moved: dict[str, tuple[str, list[Change]]] = {}
+    gone = {name: before for name, (before, after) in policies.items() if before and not after}
     for name, (before, after) in policies.items():
-        if before is None or after is None:
+        # one that is new may be one that had another name: that which it is most like
+        known = {name: before} if before else gone
+        if after is None or not known:
             moved[name] = "is new" if after else "is gone", []
-        elif before.version != after.version:
-            changes = diff(before, after, beside, {})
-            moved[name] = summary(changes, [], None), changes
+        elif before is None or before.version != after.version:
+            compared = ((was, diff(it, after, beside, {})) for was, it in known.items())
+            was, changes = min(compared, key=lambda it: len(it[1]))
+            moved[name if before else f"{was} -> {name}"] = summary(changes, [], None), changes
     added, removed = ([it for it in one if it not in other] for one, other in ((names, then), (then, names)))
     return Review(base, names, added, removed, found, moved, problems)
 
@@ -177,14 +179,14 @@ def _tools(root: Path) -> dict[str, set[str]]:
     return found
 
 
-def _policies(folder: Path, revision: Revision, listed: Iterable[str]) -> tuple[_Policies, list[str]]:
-    """Return each policy in a folder at a revision and now, and why some cannot be read."""
-    then = {name for name in listed if name.endswith(".yaml") and "/" not in name}
-    now = {path.name for path in folder.glob("*.yaml")}
+def _policies(project: Project, revision: Revision) -> tuple[_Policies, list[str]]:
+    """Return each policy of a project at a revision and now, and why some cannot be read. Raises OSError."""
+    then = {*filter(is_policy, revision.files(project.root / "policy"))}
+    now = project.policy_names()
     found: _Policies = {}
     problems = []
-    for name in sorted(then | now):
-        path = folder / name
+    for name in sorted(then.union(now)):
+        path = project.root / "policy" / name
         try:
             old = revision.policy(path) if name in then else None
             found[f"policy/{name}"] = old, Policy.load(path, name=f"policy/{name}") if name in now else None

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from ..evidence.project import Project
+from ..evidence.tasks import root_around
 from ..fail.errors import InputError, PolicyError
 from ..runtime.formats.documents import Read, read_document, read_plain
 from ..runtime.policy.policy import Policy
@@ -137,10 +137,8 @@ def _policy(path: Path, read: Read) -> Policy:
 
 def _name(path: Path) -> str:
     """Return what records call a file: its path from the project around it, if there is one."""
-    try:
-        return (path.parent.resolve() / path.name).relative_to(Project(path.parent).root).as_posix()
-    except InputError:
-        return path.as_posix()
+    root, place = root_around(path.parent), path.parent.resolve() / path.name
+    return (path if root is None else place.relative_to(root)).as_posix()
 
 
 def _git(*words: str) -> bytes:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ..evidence.project import Project
+from ..evidence.tasks import root_around
 from ..fail.errors import InputError
 from ..runtime.formats.documents import MAX_BYTES, read_plain
 from ..runtime.loop.team import team_tool
@@ -30,9 +30,8 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
         The tools by name. One is left out if its schemas and effect are no literals, or may be changed later; its
         description is empty if that is no literal. To run one raises.
     """
-    try:
-        root = Project(policy_file.parent).root
-    except InputError:
+    root = root_around(policy_file.parent)
+    if root is None:
         return {}
     found = {}
     for path in sorted((root / "tools").glob("*.py")):
