@@ -113,7 +113,8 @@ def decide(
     repeats: Counter[str] = Counter()
     found = []
     for number, proposed in enumerate(calls):
-        call = read_call(f"tc_1_{number}", *_values(proposed, "a call", "name", "arguments"))
+        read = read_call(f"tc_1_{number}", *_values(proposed, "a call", "name", "arguments"))
+        call = gate.policy.as_in_a_run(read)
         name = call.name if isinstance(call.name, str) else ""
         tool = gate.tools.get(name)
         key = "" if tool is None else call_key(call, tool)

@@ -43,8 +43,9 @@ def test_repeats_are_counted() -> None:
 def test_no_secret_stands_in_the_place_of_a_host(before: str) -> None:
     mail = {"name": "mail", "effect": "external", "input_schema": closed(text={"x-resource": "any"})}
     policy = roomy(["mail"], redact={"kinds": ["email"], "reveal_to": {"mail": ["email"]}})
-    call = {"name": "mail", "arguments": {"text": f"see https://{before}<secret:email:0123ab>.test"}}
-    assert decide(policy, [mail], [call])[0].rule_id == "redact"
+    for secret in ("<secret:email:0123ab>", "zoe@example"):  # a run puts a placeholder in its place
+        call = {"name": "mail", "arguments": {"text": f"see https://{before}{secret}.test"}}
+        assert decide(policy, [mail], [call])[0].rule_id == "redact"
 
 
 def test_an_argument_whose_name_begins_as_our_marks_do_is_offered() -> None:

@@ -113,7 +113,7 @@ def read_tests(root: Path, file: Path) -> FileOfTests:
         if sum(item is not None for item in (test.call, test.reach, test.touch, test.step)) != 1:
             remedy = "give call, reach, touch or step"
             raise document.error(f"/tests/{number}", "asks nothing, or more than one thing", remedy)
-    questions = [_question(test) for test in document.value.tests]
+    questions = [_question(test, policy) for test in document.value.tests]
     tools = [*load_tools(names, root).tools, *accepted_tools(root).values()]
     return FileOfTests(document, Gate(policy, tools), questions)
 
@@ -136,14 +136,14 @@ def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
     return results
 
 
-def _question(test: PolicyTest) -> Question:
+def _question(test: PolicyTest, policy: Policy) -> Question:
     if test.reach is not None:
         return Question(Reach(**test.reach), test.tool, test.used)
     if test.touch is not None:
         return Question(Touch(**test.touch), test.tool, test.used)
     if test.call is None:
         return Question(Step(), "", test.used)
-    call = read_call("tc_1_0", test.call.tool, test.call.arguments)
+    call = policy.as_in_a_run(read_call("tc_1_0", test.call.tool, test.call.arguments))
     return Question(call, call.name, test.used, test.repeats)
 
 

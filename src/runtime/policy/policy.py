@@ -13,8 +13,9 @@ from msgspec import UnsetType
 from ...fail.errors import InputError, PolicyError
 from ..formats.documents import TypedDocument, read_document
 from ..formats.json_pointer import join
-from ..formats.strict_json import as_json
+from ..formats.strict_json import as_json, canonical
 from ..formats.strict_yaml import Document
+from ..log.values import Call
 from ..redaction.redactor import Redactor
 from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..resources.url import Malformed
@@ -284,6 +285,12 @@ class Policy:
     def redactor(self, known: Mapping[str, str], key: bytes) -> Redactor:
         """Return the redactor of one run, given the values of `secret_names` and a key. Raises InputError."""
         return Redactor(self._file.redact.kinds, known, key)
+
+    def as_in_a_run(self, call: Call) -> Call:
+        """Return a call as the gate of a run is asked about it: with placeholders, of which those in it stay."""
+        redactor = self.redactor({}, b"")
+        redactor.admit(canonical(call.arguments))
+        return msgspec.structs.replace(call, arguments=redactor.data(call.arguments))
 
 
 def _entries(entries: Iterable[Any]) -> list[tuple[str, tuple[str, ...]]]:

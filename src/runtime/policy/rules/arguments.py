@@ -278,9 +278,8 @@ class Demanded(_Conditions):
     def wrong(self, point: Any) -> str | None:
         for pointer, condition in self.about(point):
             # a placeholder is not the value that the tool may be given in its place
-            if not all(
-                _meets(value, condition) and not placeholders(value) for value in values_at(point, pointer)
-            ):
+            values = values_at(point, pointer)
+            if not all(_meets(value, condition) and not placeholders(value) for value in values):
                 return pointer
         return None
 
@@ -334,7 +333,10 @@ class ArgumentsRule(Rule):
     def reason(self, point: Any, leaf: _Conditions, *, allowed: bool) -> str:
         if allowed:
             return "the arguments meet the conditions"
-        pointer = quote_untrusted(leaf.wrong(point) or "/")
+        wrong = leaf.wrong(point) or "/"
+        pointer = quote_untrusted(wrong)
+        if placeholders(values_at(point, wrong)):
+            return f"argument {pointer} holds a secret, whose value no condition judges"
         if isinstance(leaf, Judgeable):
             return f"argument {pointer} is of a type that ask_if cannot judge"
         return f"argument {pointer} does not meet the conditions of the policy"
