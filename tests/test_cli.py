@@ -176,19 +176,19 @@ def test_a_doubt_is_told_and_settled(project: Path, capsys: Capsys) -> None:
 def test_policy_tests(project: Path, capsys: Capsys) -> None:
     (project / "policy/tests").mkdir()
     asked = '"call": {"tool": "echo", "arguments": {"text": "a"}}'
-    test = f'{{"name": "n", {asked}, "expect": "WORD", "rule": "tool_registry"}}'
+    test = f'{{"name": "n", {asked}, "expect": "deny", "rule": "tool_registry"}}'
     path = project / "policy/tests/t.yaml"
     text = f'{{"schema": "policy-tests/v1", "policy": "policy/call.yaml", "tests": [{test}]}}'
-    path.write_text(text.replace("WORD", "allow"))
+    path.write_text(text.replace("deny", "allow"))
     assert exit_code("policy", "test") == 0
-    path.write_text(text.replace("WORD", "deny"))
+    path.write_text(text)
     assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=1).out
-    path.write_text(text.replace('"call"', '"cal"'))
-    assert exit_code("policy", "test") == 2
-    for file in ("policy/call.yaml", "policy/deep/call.yaml", "../call.yaml"):  # also of no project
-        (project / file).parent.mkdir(exist_ok=True)
-        (project / file).write_bytes((project / "policy/call.yaml").read_bytes())
-        assert exit_code("policy", "check", file) == 0
+    for wrong in ('"cal": {}', '"reach": {}', '"touch": {"path": "a/b"}', f'{asked}, "used": {{"call": 1}}'):
+        path.write_text(text.replace(asked, wrong))
+        assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
+    shutil.copytree(project / "policy", project / "policy/deep")
+    shutil.copy(project / "policy/call.yaml", project.parent)  # where no project is
+    assert exit_code("policy", "check", "policy/call.yaml", "policy/deep/call.yaml", "../call.yaml") == 0
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(

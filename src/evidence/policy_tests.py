@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
-from ..fail.errors import InputError
+from ..fail.errors import InputError, did_you_mean
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.strict_json import MAX_SAFE_INTEGER
 from ..runtime.log.values import Reach, Touch
@@ -20,6 +20,11 @@ from ..runtime.policy.policy import Policy
 from ..runtime.tools.loader import load_tools
 from .task_file import Count
 
+_COUNTED: Final = (
+    "iterations", "tokens", "cost", "turn_iterations", "turn_tokens", "wall_clock_s", "tool_calls", "result_bytes",
+    "attempts", "turn_tool_calls", "calls", "per_minute", "depth", "children", "at_once", "at_work",
+)  # fmt: skip
+
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all parts of a file of tests."""
@@ -30,6 +35,14 @@ class TestedCall(Part, frozen=True):
 
     tool: str
     arguments: dict[str, Any] | str = {}
+
+
+class MetUrl(Reach, frozen=True, tag=False, forbid_unknown_fields=True):
+    """A URL that a tool is about to reach."""
+
+
+class MetPath(Touch, frozen=True, tag=False, forbid_unknown_fields=True):
+    """A path that a tool is about to open."""
 
 
 class PolicyTest(Part, frozen=True):
@@ -52,8 +65,8 @@ class PolicyTest(Part, frozen=True):
     name: str
     expect: Literal["allow", "deny", "escalate"]
     call: TestedCall | None = None
-    reach: dict[str, Any] | None = None
-    touch: dict[str, Any] | None = None
+    reach: MetUrl | None = None
+    touch: MetPath | None = None
     step: Literal[True] | None = None
     tool: str = ""
     used: dict[str, Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]] = {}
@@ -109,13 +122,18 @@ def read_tests(root: Path, file: Path) -> FileOfTests:
     document = read_document(file, name, PolicyTests, InputError)
     policy = Policy.load(root / document.value.policy, name=document.value.policy)
     names = [path.stem for path in sorted((root / "tools").glob("*.py"))]
+    gate = Gate(policy, [*load_tools(names, root).tools, *accepted_tools(root).values()])
     for number, test in enumerate(document.value.tests):
         if sum(item is not None for item in (test.call, test.reach, test.touch, test.step)) != 1:
             remedy = "give call, reach, touch or step"
             raise document.error(f"/tests/{number}", "asks nothing, or more than one thing", remedy)
-    questions = [_question(test, policy) for test in document.value.tests]
-    tools = [*load_tools(names, root).tools, *accepted_tools(root).values()]
-    return FileOfTests(document, Gate(policy, tools), questions)
+        if (test.reach or test.touch) and test.tool not in gate.tools:
+            remedy = did_you_mean(test.tool, gate.tools, "name the tool that meets it")
+            raise document.error(f"/tests/{number}", f"there is no tool {test.tool!r}", remedy)
+        for name in test.used.keys() - {*_COUNTED}:
+            remedy = did_you_mean(name, _COUNTED, f"known are {', '.join(_COUNTED)}")
+            raise document.error(f"/tests/{number}/used", f"nothing counts {name!r}", remedy)
+    return FileOfTests(document, gate, [_question(test, policy) for test in document.value.tests])
 
 
 def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
@@ -138,9 +156,9 @@ def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
 
 def _question(test: PolicyTest, policy: Policy) -> Question:
     if test.reach is not None:
-        return Question(Reach(**test.reach), test.tool, test.used)
+        return Question(Reach(*structs.astuple(test.reach)), test.tool, test.used)
     if test.touch is not None:
-        return Question(Touch(**test.touch), test.tool, test.used)
+        return Question(Touch(*structs.astuple(test.touch)), test.tool, test.used)
     if test.call is None:
         return Question(Step(), "", test.used)
     call = policy.as_in_a_run(read_call("tc_1_0", test.call.tool, test.call.arguments))
