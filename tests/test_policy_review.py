@@ -100,7 +100,11 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "approval.required_for": ({"approval": {"required_for": ["put"]}}, "TIGHTER", "WIDER"),
     "approval.timeout_s": ({"approval": {"timeout_s": 1}}, "NOTE", "NOTE"),
-    "redact.kinds": ({"redact": {"kinds": ["email", "jwt"]}}, "TIGHTER", "EXPOSURE"),
+    "redact.kinds": (
+        {"redact": {"kinds": ["email", "jwt"], "reveal_to": {"put": ["jwt"]}}},
+        "TIGHTER",
+        "EXPOSURE",
+    ),
     "redact.env": ({"redact": {"env": ["KEY", "OTHER"]}}, "TIGHTER", "EXPOSURE"),
     "redact.reveal_to": ({"redact": {"reveal_to": {"put": ["email"]}}}, "WIDER", "TIGHTER"),
 }
@@ -146,10 +150,12 @@ def test_what_each_key_changes(key: str) -> None:
     old, new = Policy.from_dict(BASE), Policy.from_dict(merged(BASE, delta))
     if key == "lists":
         old = Policy.from_dict(merged(BASE, {"tools": delta["tools"]}))
-    assert kind in {change.kind for change in diff(old, new, {}, {})}
-    assert back in {change.kind for change in diff(new, old, {}, {})}
+    told = [[it.kind for it in diff(*pair, {}, {})] for pair in ((old, new), (new, old))]
+    assert kind in told[0] and back in told[1]
     for policy in (old, new):
         assert diff(policy, policy, {}, {}) == []
+    if key == "redact.kinds":  # what was not hidden was given to every tool
+        assert told == [[kind], [back]]
     if key in ("tools.urls", "tools.methods", "tools.mounts"):
         assert {change.place for change in diff(old, new, {}, {})} == {"/tools/get"}
 
@@ -163,10 +169,8 @@ def test_an_entry_names_every_tool_that_it_lets_do_more() -> None:
 
 @pytest.mark.parametrize("pointer", ["/*", "/text", "/*/x", "/~0", "/~1", "/"])
 def test_a_text_of_a_tool_that_is_not_known_is_compared(pointer: str) -> None:
-    policies = [
-        Policy.from_dict(merged(BASE, {"tools": {"get": {"resources": {pointer: kind}}}}))
-        for kind in ("text", "any")
-    ]
+    rules = [{"get": {"resources": {pointer: kind}}} for kind in ("text", "any")]
+    policies = [Policy.from_dict(merged(BASE, {"tools": it})) for it in rules]
     assert [(it.kind, it.place) for it in diff(*policies, {}, {})] == [("WIDER", "/tools/get/resources")]
 
 

@@ -7,7 +7,7 @@ no tool gets one: whom a call reaches has to be seen.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ...formats.json_pointer import escape_pointer
@@ -28,16 +28,21 @@ _WHY: Final = {
 
 
 class Revealed(Leaf[str]):
-    """Kinds of secrets that a tool is given. A point is a kind."""
+    """Kinds of secrets that a tool is given. A point is a kind.
 
-    def __init__(self, kinds: Iterable[str] = ()) -> None:
-        self.kinds = dict.fromkeys(kinds)
+    Args:
+        kinds: The kinds.
+        hidden: The kinds that are hidden at all, since every tool is given the others; None for all.
+    """
+
+    def __init__(self, kinds: Iterable[str] = (), hidden: Collection[str] | None = None) -> None:
+        self.kinds, self.hidden = dict.fromkeys(kinds), hidden
 
     def allows(self, point: str) -> bool:
-        return point in self.kinds
+        return point in self.kinds or (self.hidden is not None and point not in self.hidden)
 
     def beyond(self, old: Revealed) -> Iterator[tuple[str, str]]:
-        return ((f"secrets of the kind {kind}", kind) for kind in self.kinds if kind not in old.kinds)
+        return ((f"secrets of the kind {kind}", kind) for kind in self.kinds if not old.allows(kind))
 
     def larger(self, point: str) -> Revealed:
         return Revealed({**self.kinds, point: None})
@@ -62,9 +67,9 @@ class RedactRule(Rule):
             yield f"/redact/reveal_to/{escape_pointer(tool)}", policy.reveals(tool)
 
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Revealed]]:
-        # to redact nothing is told as an exposure
-        name = tool.name if tool else ""
-        yield f"/redact/reveal_to/{escape_pointer(name)}", policy.reveals(name)
+        # to hide a kind no more is told as an exposure
+        name, hidden = tool.name if tool else "", {"env" if it[0] == "$" else it for it in policy.hides}
+        yield f"/redact/reveal_to/{escape_pointer(name)}", Revealed(policy.reveals(name).kinds, hidden)
 
     def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> Iterator[str | Unreadable]:
         about = question.about
