@@ -242,6 +242,7 @@ def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: s
     front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own)
     made = front.run("?")
     assert (made.answer, made.output) == (answer, value)
+    assert repr(answer) in repr(made) and "RunStarted" not in repr(made)
     with tachograph.SyncSession(front, project / "talk") as session:
         assert [session.ask(text).output for text in "ab"] == [value, value]
 

@@ -34,6 +34,11 @@ class Reached(Struct, frozen=True, kw_only=True):
     events: list[Event]
     output_type: AnswerType | None = None
 
+    def __repr__(self) -> str:
+        """Return what it came to without its lines, which may be thousands."""
+        told = [name for name in self.__struct_fields__ if name not in ("events", "messages", "output_type")]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
+
     @property
     def output(self) -> Any:
         """The answer as a value of its type; None without an answer or a type.
