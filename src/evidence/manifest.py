@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -48,19 +47,18 @@ def manifest(
     return msgspec.json.format(canonical(data), indent=2) + b"\n"
 
 
+class _Held(msgspec.Struct):
+    inputs: list[dict[str, str]]
+    made: dict[str, Any]
+
+
 def read_manifest(content: bytes, name: str) -> tuple[dict[str, str], dict[str, Any]]:
     """Return inputs and `made` of a manifest. Raises RecordError for anything else."""
     try:
-        data = json.loads(content)
-        inputs = {item["path"]: item["sha256"] for item in data["inputs"]}
-        made = data["made"]
-        are_texts = all(type(text) is str for pair in inputs.items() for text in pair)
-        is_plain = are_texts and isinstance(made, dict)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        is_plain, inputs, made = False, {}, {}
-    if not is_plain:
-        raise RecordError("is no manifest", file=name, remedy="restore it from git")
-    return inputs, made
+        held = msgspec.json.decode(content, type=_Held)
+        return {item["path"]: item["sha256"] for item in held.inputs}, held.made
+    except (ValueError, KeyError, RecursionError):
+        raise RecordError("is no manifest", file=name, remedy="restore it from git") from None
 
 
 class InputLog:
