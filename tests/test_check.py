@@ -111,16 +111,22 @@ def test_a_script_says_what_enters(tmp_path: Path) -> None:
     assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
 
 
-def test_a_script_is_not_heard_alone_where_the_record_answers_a_tool(tmp_path: Path) -> None:
-    """What the tool wrote is not there, so that a later call reads nothing."""
+def test_a_script_says_what_enters_where_the_record_answers_a_tool(tmp_path: Path) -> None:
+    """What the tool wrote is not there, so that a later call would read nothing."""
     turns = [[["mail", {"path": "box/m.txt", "text": "a"}]], [["look", {"path": "box/m.txt"}]], "done"]
     row = {"name": "c", "question": "", "said": ["go"], "turns": turns, "expect": {"ending": "final_answer"}}
     tool = make_project(tmp_path, [row]) / "tools/mail.py"
     written = tool.read_text().replace('"text"}', '"path:write"}', 1)
     tool.write_text(written.replace("return {", 'io.write(args["path"], args["text"])\n    return {'))
-    task, folder = load_task(tmp_path / "tasks/s/c.yaml"), tmp_path / "runs/s/c"
+    file, folder = tmp_path / "tasks/s/c.yaml", tmp_path / "runs/s/c"
+    record(load_task(file), folder)
+    assert check(load_task(file), folder, "run") == []
+    file.write_text(file.read_text().replace('"say": "go"', '"say": "stay"'))
+    assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
+    task = load_task(file)
+    task.spec.turns.clear()
     record(task, folder)
-    assert check(task, folder, "run") == []
+    assert "1.a1" in {it.at for it in check(load_task(file), folder, "run")}
 
 
 def test_a_changed_renderer_damages_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

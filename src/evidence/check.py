@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from ..fail.errors import InputError, NotRecorded
+from ..runtime.branches import Pending
 from ..runtime.effects import Effect, Invoke
 from ..runtime.formats.strict_json import canonical
-from ..runtime.log.events import Arrived, Event, Settled, StopAsked, Stopped
+from ..runtime.log.events import Answered, Entered, Event, Outcome, Settled, Stopped
 from ..runtime.log.journal import Leak
 from ..runtime.log.steps import steps_of
 from ..runtime.policy.policy import Policy
-from ..runtime.run import make_run
+from ..runtime.run import make_run, taken_in
 from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
 from .manifest import MANIFEST, read_manifest
 from .record import inputs_of, redacted
 from .record_files import STATE, read_files, whole_log
 from .run_source import RunSource, drive
-from .sources import earlier_effects, is_performed_again
+from .sources import is_performed_again
 from .verify import verify
 
 
@@ -61,16 +62,16 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
     origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
     comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
     found = comparison.differences(is_cut_off=again.cut_off is not None)
-    is_heard = kinds & {Arrived, StopAsked} and Settled not in kinds  # somebody outside said something
+    said = {kind for kind in kinds if issubclass(kind, Entered)} - {Answered}
     if again.cut_off is not None:
         kind, at, words = again.cut_off
         found.append(Difference(kind, at, words, comparison.rests_on(kind)))
-    elif is_heard and source.is_scripted and not found and not again.is_answered:
+    elif said and Settled not in said and source.is_scripted and not found:
         # the record said what entered from outside; the script may say something else
         anew = _Again(source, record, is_anew=True)
         await anew.make()
         comparison = Comparison(origin, record, anew.made, moved, shows(source.policy))
-        found = comparison.differences(is_cut_off=anew.cut_off is not None)
+        found = comparison.differences(is_cut_off=False)
     # what was told is of files that are rendered in another way
     return with_inputs(moved, found + told)
 
@@ -84,7 +85,7 @@ def in_itself(folder: Path, name: str) -> list[Difference]:
 
 
 class _Again:
-    """A recorded run that is made again; anew where the record answers only for what is external.
+    """A recorded run that is made again; anew where the record gives all outcomes, and the script what enters.
 
     Attributes:
         made: The lines.
@@ -95,6 +96,7 @@ class _Again:
 
     def __init__(self, source: RunSource, record: list[Event], *, is_anew: bool = False) -> None:
         self._source, self._record, self._is_anew = source, record, is_anew
+        self._outcomes = {event.at: event for event in record if isinstance(event, Outcome)}
         self.made: list[Event] = []
         self.read: dict[str, str] = {}
         self.is_answered = False
@@ -116,7 +118,8 @@ class _Again:
             world = source.world(workspace)
             by: dict[str, Any] = {"record": record, "again": again}
             if self._is_anew:
-                world.earlier, by = earlier_effects(record, spec.run_id, set()), {}
+                spec, by = taken_in(spec, map(canonical, record)), {}
+                world.perform = self._recorded  # type: ignore[method-assign]
             try:
                 await make_run(spec, source.head(), world, listen=self.made.append, **by)
             except NotRecorded as error:
@@ -129,6 +132,10 @@ class _Again:
             finally:
                 await world.close()
         self.read |= inputs_of(source, steps_of(self.made))
+
+    async def _recorded(self, pending: Pending) -> Outcome:
+        """Return what the record says of an effect; one that it does not know is not performed either."""
+        return self._outcomes.get(pending.at, Stopped(at=pending.at, why="cancelled"))
 
 
 def shows(policy: Policy | None) -> Callable[[Event], str | None]:
