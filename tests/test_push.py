@@ -41,20 +41,19 @@ def receiver(status: int) -> Iterator[tuple[int, Taken]]:
                 body = gzip.decompress(body)
             taken.append(({key.lower(): value for key, value in self.headers.items()}, body))
             self.send_response(status)
+            self.send_header("content-encoding", "gzip")
             self.end_headers()
+            self.wfile.write(b"no gzip: the status says it all")
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port, taken
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_port, taken
+        finally:
+            server.shutdown()
 
 
 def spans_in(taken: Taken) -> list[Span]:

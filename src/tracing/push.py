@@ -52,11 +52,17 @@ def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> No
     if not endpoint.startswith(("http://", "https://")):
         raise InputError("is no address of a receiver", file=endpoint, remedy="begin it with http://")
     answers: list[str] = []
+
+    def hear(response: Response, **_: Any) -> None:
+        """Note the answer, and refuse a redirect, which the exporter neither follows nor takes for a failure."""
+        answers.append(f"HTTP {response.status_code}")
+        response.close()
+        if 300 <= response.status_code < 400:
+            raise ConnectionRefusedError
+
     with Session() as session:
-        session.hooks["response"] = [
-            lambda response, **_: answers.append(f"HTTP {response.status_code}"),
-            _refuse_redirect,
-        ]
+        session.stream = True  # the status says it all, and what follows may have no end
+        session.hooks["response"] = [hear]
         try:
             exporter = OTLPSpanExporter(endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session)
             taken = exporter.export([_readable(span) for span in spans])
@@ -64,13 +70,6 @@ def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> No
             raise _refused(endpoint, type(error).__name__) from None
     if taken is not SpanExportResult.SUCCESS:
         raise _refused(endpoint, answers[-1] if answers else "no answer")
-
-
-def _refuse_redirect(response: Response, **_: Any) -> None:
-    """Raise for a redirect, which the exporter neither follows nor takes for a failure."""
-    if 300 <= response.status_code < 400:
-        response.close()
-        raise ConnectionRefusedError
 
 
 def _refused(endpoint: str, why: str) -> NotTaken:
