@@ -61,15 +61,17 @@ def test_damage_is_told_by_exit_code_1(project: Path, capsys: Capsys, command: s
 def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     (project / "tasks/s/call.yaml").unlink()
-    os.rename(project / "runs/s/call", project / "runs/s/other")
+    os.rename(project / "runs/s/call", project / "runs/s/other \udcff")
+    (project / "runs/s/round").symlink_to("round")
     capsys.readouterr()
     assert exit_code("check") != 0
     found = capsys.readouterr().out
-    assert all(name in found for name in ("runs/s/other: has no task", "lacks s/other", "names s/call"))
+    assert all(name in found for name in ("s/other \\u{dcff}: has no task", "lacks s/other", "names s/call"))
     (project / "runs/LIST").unlink()
     os.mkfifo(project / "runs/LIST")  # whoever opens it waits for ever
-    assert exit_code("check") != 0 and exit_code("doctor") == exit_code("run", "s/sent_once") == 0
-    assert (project / "runs/LIST").read_text() == "s/other\ns/sent_once\n"
+    assert exit_code("show", "s/round") == 2 and exit_code("doctor") == exit_code("run", "s/sent_once") == 0
+    assert (project / "runs/LIST").read_bytes() == b"s/other \xff\ns/sent_once\n"
+    assert "lacks" not in output_of(capsys, "check", code=2).out
 
 
 BAD = [
@@ -337,9 +339,10 @@ def test_what_may_not_be_read_is_one_line(
         assert output_of(capsys, command, code=1).err == "tachograph: runs/s: Permission denied\n"
 
 
-def test_a_closed_standard_output_is_no_error() -> None:
-    words = ["sh", "-c", '"$0" -m tachograph --help >&-', sys.executable]
-    done = subprocess.run(words, cwd=Path(__file__).parents[1], capture_output=True, check=False)
+@pytest.mark.parametrize("words", ["--help", "show --tree canonical/v1"])
+def test_a_closed_standard_output_is_no_error(words: str) -> None:
+    command = ["sh", "-c", f'"$0" -m tachograph {words} >&-', sys.executable]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     unread, out = os.pipe()
     os.close(unread)

@@ -353,7 +353,7 @@ def chat(
 
     if find_spec("prompt_toolkit") is None:
         raise InputError("needs the package prompt_toolkit", remedy='run: pip install "tachograph[chat]"')
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin and sys.stdout and sys.stdin.isatty() and sys.stdout.isatty()):  # or one is closed
         raise InputError("chat needs a terminal", remedy="ask by `tachograph run --profile PROFILE QUESTION`")
     from .chat import talk
 

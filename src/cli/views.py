@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,7 @@ def show(run: str, is_tree: bool, is_followed: bool) -> None:
         from ..views.outline import outline
         from ..views.tree import drawn
 
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        width = shutil.get_terminal_size().columns if os.isatty(1) else None
         click.echo(drawn(outline(events), width), nl=False)
     else:
         for event in events:

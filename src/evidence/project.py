@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ class Project:
         """Return the name `KIND/NAME` of a run, given as that, as `runs/KIND/NAME` or as a path. Raises RecordError."""
         runs = self.root / "runs"
         for path in (runs / run, Path(run)):
-            resolved = path.resolve()
+            resolved = Path(os.path.realpath(path))  # of links that go round, too
             if resolved.parent.parent == runs.resolve():
                 name = resolved.relative_to(runs.resolve()).as_posix().removesuffix(".partial")
                 if (runs / name).is_dir() or (runs / f"{name}.partial").is_dir():
@@ -134,7 +135,8 @@ class Project:
 
     def _listed(self) -> list[str]:
         try:
-            return read_plain(self.root / "runs" / LIST, MOST_BYTES).decode(errors="replace").split()
+            text = os.fsdecode(read_plain(self.root / "runs" / LIST, MOST_BYTES))
+            return [*filter(None, text.splitlines())]
         except OSError:
             return []
 
@@ -142,7 +144,7 @@ class Project:
         """Write the names of all runs, so that a task and its run cannot go together unnoticed."""
         text = "".join(f"{name}\n" for name in self.run_names())
         (self.root / "runs").mkdir(exist_ok=True)
-        write_durably(self.root / "runs" / LIST, text.encode())
+        write_durably(self.root / "runs" / LIST, os.fsencode(text))
 
 
 def is_policy(name: str) -> bool:
