@@ -23,7 +23,7 @@ from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import problems_of, verify
 from tachograph.fail.errors import OutputError, RecordError
 from tachograph.runtime.formats.strict_json import canonical
-from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, decode
+from tachograph.runtime.log.events import AgentStarted, RunEnded, StepEnded, Waited, decode
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.journal import Diverged, Journal
 from tachograph.runtime.log.lines import Damaged, LineWriter, read_log
@@ -135,6 +135,16 @@ def log_again(data: bytes, change: Callable[[list[bytes]], list[bytes]]) -> byte
     return log_of(*texts, canonical(structs.replace(ended, sha256=sha256(log_of(*texts)).hexdigest())))
 
 
+def nested(head: bytes, reply: bytes, end: bytes) -> list[bytes]:
+    """Return a log of agents that start each other, deeper than any policy lets them."""
+    first: Any = decode(head)
+    agent = AgentStarted(at="", question="", model=first.model, policy=first.policy)
+    places = ["1.c0/" * n for n in range(400)]
+    replies = [canonical(structs.replace(decode(reply), at=f"{it}1.m1")) for it in places]
+    heads = [canonical(structs.replace(agent, at=f"{it}1.c0/0")) for it in places]
+    return [head, *(text for both in zip(replies, heads, strict=True) for text in both), end]
+
+
 # by a place and a word in what is said, how the lines of a log are damaged
 LINES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     ":4: changed": lambda lines: [*lines[:3], lines[3].upper(), *lines[4:]],
@@ -152,6 +162,7 @@ LINES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "no run": lambda lines: [
         log_again(b"".join(lines), lambda texts: [*texts[:2], canonical(Waited(at="1.m2.w")), *texts[2:]])
     ],
+    "make no run": lambda lines: [log_again(b"".join(lines), lambda it: nested(it[0], it[1], it[-1]))],
 }
 # likewise, how its folder is
 FOLDERS: dict[str, Callable[[Path], object]] = {

@@ -44,7 +44,7 @@ def problems_of(files: Mapping[str, bytes], name: str, *, rendered: bool = True)
     events = [line.event for line in lines]
     try:
         derived = derive(files[STATE], events, steps_of(events), inputs, made)
-    except (LookupError, ValueError, AssertionError):  # whole lines whose addresses make no run
+    except (LookupError, ValueError, AssertionError, RecursionError):  # whole lines that make no run
         return [f"{name}/{STATE}: its lines make no run; restore it from git"]
     task = f"tasks/{name.removeprefix('runs/')}.yaml"
     if isinstance(events[0], RunStarted) and name.startswith("runs/") and events[0].task not in ("", task):
