@@ -305,8 +305,8 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
                 step.plans = event.told["planning"]
         elif type(event) is log.Proposed:
             calls[above], parent = CallView(above, event.call), above.rpartition(".g")[0]
-            before = [number for number, it in enumerate(step.calls, 1) if is_in(it.at, parent)]
-            step.calls.insert(max(before, default=0), calls[above])
+            after = next((n for n in range(len(step.calls), 0, -1) if is_in(step.calls[n - 1].at, parent)), 0)
+            step.calls.insert(after, calls[above])
         elif type(event) is log.HandedOver:
             calls[above].handed = event
         elif last == "w" and isinstance(event, log.Outcome):
