@@ -136,7 +136,7 @@ class Project:
     def _listed(self) -> list[str]:
         try:
             text = os.fsdecode(read_plain(self.root / "runs" / LIST, MOST_BYTES))
-            return [*filter(None, text.splitlines())]
+            return [*filter(None, text.split("\n"))]
         except OSError:
             return []
 
