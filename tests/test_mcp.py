@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -93,20 +95,47 @@ def outcome(made: RunResult) -> ToolReturned | Failed | None:
     return found[-1] if found else None
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None)])
-def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """A server over HTTP that wants a key; its URL."""
     service = ThreadingHTTPServer(("127.0.0.1", 0), McpOverHttp)
     threading.Thread(target=service.serve_forever, daemon=True).start()
-    url, lock = f"http://127.0.0.1:{service.server_port}/mcp", tmp_path / "mcp.lock"
     try:
-        assert (
-            exit_code("mcp", "accept", "srv", "--lock", str(lock), "--url", url, "--header", "x-key=key") == 0
-        )
-        server = mcp("srv", url=url, headers={"x-key": "key"}, lock=lock, timeout_s=20)
-        found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
+        yield f"http://127.0.0.1:{service.server_port}/mcp"
     finally:
         service.shutdown()
         service.server_close()
+
+
+def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
+    """Make a project with a task that calls a tool of a server, and return the task."""
+    (root / "policy").mkdir()
+    (root / "tasks/mcp").mkdir(parents=True)
+    (root / "policy/p.yaml").write_text(json.dumps({**POLICY, **sections}))
+    call = {"tool": "srv__note", "arguments": {"text": "a"}}
+    task = {
+        "schema": "task/v1",
+        "id": "mcp-note",
+        "title": "A note",
+        "question": "What?",
+        "policy": {"file": "policy/p.yaml"},
+        "tools": ["srv__note"],
+        "mcp": {"srv": {"command": [sys.executable, SERVER]}},
+        "llm": {"stub": {"turns": [{"calls": [call]}, {"answer": "b"}]}},
+        "expected": {"ending": "final_answer", "decisions": ["allow"]},
+    }
+    (root / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    return task
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None)])
+def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
+    lock = tmp_path / "mcp.lock"
+    with served() as url:
+        at = ("--lock", str(lock), "--url", url, "--header", "x-key=key")
+        assert exit_code("mcp", "accept", "srv", *at) == 0
+        server = mcp("srv", url=url, headers={"x-key": "key"}, lock=lock, timeout_s=20)
+        found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
     assert (found.result if isinstance(found, ToolReturned) else None) == wanted
     assert isinstance(found, ToolReturned if wanted else Failed)
 
@@ -334,26 +363,29 @@ def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path) -> Non
         os.kill(pid, 0)
 
 
+def test_a_task_names_a_server_that_wants_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.setenv("SRV_KEY", "key")
+    task = project_of(tmp_path, {"tool_registry": {"allowed": ["srv__note"]}})
+    monkeypatch.chdir(tmp_path)
+    with served() as url:
+        assert exit_code("mcp", "accept", "srv", "--url", url, "--header", "x-key=key") == 0
+        for env, code in (([], 2), (["SRV_KEY"], 0)):
+            task["mcp"] = {"srv": {"url": url, "env": env, "headers": {"x-key": "a $SRV_KEY,"}}}
+            (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+            output_of(capsys, "run", "mcp/note", code=code)
+    assert b'{"text":"a key,a"}' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
+    monkeypatch.delenv("SRV_KEY")
+    assert exit_code("check") == exit_code("run") == exit_code("run", "--again") == 0
+    assert b'"failed"' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize("sections", [{}, READS])
 def test_a_task_names_tools_of_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]
 ) -> None:
-    (tmp_path / "policy").mkdir()
-    (tmp_path / "tasks/mcp").mkdir(parents=True)
-    (tmp_path / "policy/p.yaml").write_text(json.dumps({**POLICY, **sections}))
-    call = {"tool": "srv__note", "arguments": {"text": "a"}}
-    task = {
-        "schema": "task/v1",
-        "id": "mcp-note",
-        "title": "A note",
-        "question": "What?",
-        "policy": {"file": "policy/p.yaml"},
-        "tools": ["srv__note"],
-        "mcp": {"srv": {"command": [sys.executable, SERVER]}},
-        "llm": {"stub": {"turns": [{"calls": [call]}, {"answer": "b"}]}},
-        "expected": {"ending": "final_answer", "decisions": ["allow"]},
-    }
-    (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    task = project_of(tmp_path, sections)
     monkeypatch.chdir(tmp_path)
     assert exit_code("run", "mcp/note") == 2
     accepted(tmp_path)

@@ -56,13 +56,15 @@ class McpPlace(Part, frozen=True):
     Attributes:
         command: The program and its arguments.
         url: The URL.
-        env: Names of variables that the program is given, beside PATH, HOME and LANG.
+        env: Names of variables that the program is given, beside PATH, HOME and LANG; or that headers may name.
+        headers: Headers of the requests to the URL, in which `$NAME` stands for the value of such a variable.
         timeout_s: Seconds that a call may take, and the start.
     """
 
     command: list[str] = []
     url: str = ""
     env: list[str] = []
+    headers: dict[str, str] = {}
     timeout_s: Annotated[int, Meta(ge=1, le=3600)] = 60
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -150,7 +151,11 @@ class Task(AgentFile):
         """All tools, and what they import of the project. Raises InputError."""
         offered: dict[str, Tool] = {}
         for name, it in self.spec.mcp.items():
-            place = ServerPlace(tuple(it.command), it.url, passed=tuple(it.env), timeout_s=it.timeout_s)
+            named = Template(" ".join(it.headers.values())).get_identifiers()
+            if unknown := {*named} - {*it.env}:
+                where = join(["mcp", name, "headers"])
+                raise self.error(where, f"the variable {min(unknown)} is not in env", "list it there")
+            place = ServerPlace(tuple(it.command), it.url, {}, tuple(it.env), it.headers, it.timeout_s)
             read_lock(self.root / LOCK)  # what is wrong with that file is no matter of the task
             try:
                 server = server_at(name, place, self.root / LOCK)

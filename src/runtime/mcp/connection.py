@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...fail.errors import InputError, system_reason, warn
@@ -33,12 +34,8 @@ _PAGES: Final = 100
 _GRACE_S: Final = 1.0  # for a program to end by itself, and once more after it was told to
 _INHERITED: Final = ("PATH", "HOME", "LANG")
 _MOST_SAID: Final = 300  # bytes of what a program wrote before it ended
-_OF_HTTP: Final = (
-    -32700,
-    -32600,
-    -32601,
-    -32603,
-)  # the SDK tells by these what went wrong below the protocol
+# the SDK tells by these what went wrong below the protocol
+_OF_HTTP: Final = (-32700, -32600, -32601, -32603)
 _CLOSED: Final = -32000
 _ENDED: Final = (_CLOSED, -32600)  # a program that ended, and a session that an endpoint does not know
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -287,8 +284,14 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
             said[:] = f"{response.status_code} {response.reason_phrase}".encode()
         response.stream = AnswerStream(response.stream, _MOST_BODY, too_long)
 
+    headers = dict(place.headers)
+    if place.passed:
+        values = {name: variable(name) for name in place.passed}
+        for missing in (name for name, value in values.items() if value is None):
+            raise ConnectionError(f"the variable {missing} is not set")
+        headers = {name: Template(text).safe_substitute(values) for name, text in headers.items()}
     async with httpx2.AsyncClient(
-        headers=dict(place.headers),
+        headers=headers,
         timeout=httpx2.Timeout(place.timeout_s),
         trust_env=False,
         event_hooks={"response": [bound]},

@@ -44,7 +44,7 @@ class ServerPlace(Struct, frozen=True):
         url: The URL of its streamable HTTP endpoint.
         env: Variables that the program is given beside PATH, HOME and LANG.
         passed: Names of variables of this process that it is given too.
-        headers: Headers of the requests, such as a key.
+        headers: Headers of the requests, such as a key. Where names are passed, `$NAME` stands for the value of one.
         timeout_s: Seconds that a call may take, and the start.
     """
 
