@@ -423,7 +423,14 @@ def test_commands_take_the_records_of_an_agent_that_is_named(
             "from desk_of_code.app import agent\nagent.run('?')\n", encoding="utf-8"
         )
         assert "__main__" in output_of(capsys, command, "out", "--agent", "program:agent", code=2).err
-        assert exit_code(command, *named[1:]) == exit_code(command, "desk_of_code", *named[1:]) == 2
+        assert (
+            exit_code(command, *named[1:]) == exit_code(command, "desk_of_code", *named[1:]) == 2
+        )  # no record
+    Path("runs/code").mkdir(parents=True)
+    os.rename("out", "runs/code/out")
+    for run in ((), ("code/out",), ("runs/code/out",)):
+        assert "1 of 1 run" in output_of(capsys, "check", *run, *named[1:]).out
+    os.rename("runs/code/out", "out")
     assert "say" in output_of(capsys, "policy", "suggest", *named).out
     Path("desk_of_code/say.py").write_text(f"{SAY}# changed\n", encoding="utf-8")
     assert "desk_of_code/say.py: has changed" in output_of(capsys, "check", *named, code=1).out

@@ -188,9 +188,11 @@ def test_policy_tests(project: Path, capsys: Capsys) -> None:
     for wrong in ('"cal": {}', '"reach": {}', '"touch": {"path": "a/b"}', f'{asked}, "used": {{"call": 1}}'):
         path.write_text(text.replace(asked, wrong))
         assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
+    shutil.copytree(project / "policy", project.parent / "code/policy")  # whose tools are functions in code
     shutil.copytree(project / "policy", project / "policy/deep")
     shutil.copy(project / "policy/call.yaml", project.parent)  # where no project is
-    assert exit_code("policy", "check", "policy/call.yaml", "policy/deep/call.yaml", "../call.yaml") == 0
+    for place in ("policy", "policy/deep", "..", "../code/policy"):
+        assert exit_code("policy", "check", f"{place}/call.yaml") == 0
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(

@@ -41,7 +41,7 @@ def _say_version(context: click.Context, option: click.Parameter, is_asked: bool
         context.exit()
 
 
-version_option = click.option(
+VERSION = click.option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -51,7 +51,7 @@ version_option = click.option(
 )
 
 
-agent_option = click.option("--agent", metavar="MODULE:NAME", help="An agent in code, such as app:agent.")
+AGENT = click.option("--agent", metavar="MODULE:NAME", help="An agent in code, such as app:agent.")
 
 
 def as_yaml(data: Any) -> str:
@@ -82,7 +82,7 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     """Return the project that a folder lies in, or the records of an agent in code where one is named.
 
     Raises:
-        InputError: There is no project, in words that fit the runs; or no such agent, or no run of it is named.
+        InputError: There is no project, in words that fit the runs, or no such agent.
     """
     from ..evidence.project import Project  # the command starts without what it does not need
     from ..evidence.record_files import is_from_code
@@ -90,8 +90,6 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     if agent is not None:
         from ..evidence.agent_records import AgentRecords
 
-        if not runs:
-            raise InputError("no record of it is named", file=agent, remedy="name the folder of one")
         return AgentRecords(agent)
     try:
         return Project(start)

@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
-from .common import (
-    BAD_INPUT,
-    FAILED,
-    INTERRUPTED,
-    OK,
-    agent_option,
-    count,
-    names_of,
-    project_at,
-    say,
-    version_option,
-)
+from .common import AGENT, BAD_INPUT, FAILED, INTERRUPTED, OK, VERSION, count, names_of, project_at, say
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -85,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@version_option
+@VERSION
 def commands() -> None:
     """Run agents under a policy, and prove the records that their runs leave."""
 
@@ -186,7 +175,7 @@ def _say_recorded(name: str, made: RunMade) -> None:
 
 @commands.command()
 @_runs
-@agent_option
+@AGENT
 @click.option("--all", "is_all", is_flag=True, help="Print every difference, not only what is gravest.")
 @click.option("--github", "is_github", is_flag=True, help="Also print annotations for GitHub Actions.")
 def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: bool) -> int:
@@ -251,7 +240,7 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 
 @commands.command()
 @_runs
-@agent_option
+@AGENT
 @click.option(
     "--policy",
     "policy_file",
@@ -328,7 +317,7 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 
 @commands.command()
 @click.argument("given", metavar="TASK|PROFILE|FOLDER")
-@agent_option
+@AGENT
 @click.option("--llm", metavar="PROVIDER:MODEL", help="The live model.")
 @click.option("--base-url", metavar="URL", help="The address of its service.")
 @click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
@@ -362,7 +351,7 @@ def chat(
 
 @commands.command()
 @_runs
-@agent_option
+@AGENT
 def explain(runs: tuple[str, ...], agent: str | None) -> None:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
     from ..review.explain import explain as explain_run

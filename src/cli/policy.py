@@ -88,7 +88,8 @@ def policy_check(files: tuple[Path, ...]) -> None:
     for path in files:
         loaded = Policy.load(path)
         root = root_around(path.parent)
-        if root is not None:  # the policy of a project; another one may be of functions in code
-            check_names(loaded, tool_names(root))
+        known = set() if root is None else tool_names(root)
+        if known:  # another policy may be of functions in code
+            check_names(loaded, known)
         rest = "policy decide, policy test and run hold it against the arguments of tools"
         say(f"{path}: no problem found (version {loaded.version}); {rest}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..fail.errors import InputError
-from .common import BAD_INPUT, FAILED, OK, PATH, agent_option, as_yaml, count, names_of, project_at, say
+from .common import AGENT, BAD_INPUT, FAILED, OK, PATH, as_yaml, count, names_of, project_at, say
 
 
 @click.command()
@@ -74,7 +74,7 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
 
 @click.command("suggest")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@agent_option
+@AGENT
 def policy_suggest(runs: tuple[str, ...], agent: str | None) -> int:
     """Print the strictest policy under which recorded runs pass, drafted from what they asked for.
 

@@ -126,7 +126,8 @@ class AgentFile:
     def gates(self, tools: Sequence[Tool]) -> Gates:
         """Return its gate over some tools, and one over these and those of all agents below. Raises InputError."""
         for policy in self.own_policies:
-            check_names(policy, tool_names(self.root))
+            if known := tool_names(self.root):
+                check_names(policy, known)
         return gates_of(self.policy, self.plan, tools)
 
     def made_with(self, gates: Gates, models: Sequence[Model], question: str) -> RunSpec:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from ..fail.errors import InputError, asks_to_end, class_of, text_of
+from ..fail.errors import InputError, RecordError, asks_to_end, class_of, text_of
 from ..runtime.agent import Agent
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
 from .agent_runs import AgentRun, new_run
 from .folder import where_it_lies
 from .project import Project
-from .record_files import head_in
+from .record_files import STATE, is_from_code
 from .run_source import RunSource
 
 
@@ -52,9 +52,16 @@ class AgentRecords(Project):
         self._agent = agent
 
     def run_name(self, run: str) -> str:
-        """Return what a run is called, its folder. Raises RecordError where none lies there."""
-        head_in(where_it_lies(Path(run)))
-        return run
+        """Return what a run is called, its folder; it may be one in runs/. Raises RecordError where there is none."""
+        for folder in (Path(run), Path("runs", run)):
+            if (where_it_lies(folder) / STATE).is_file():
+                return str(folder)
+        raise RecordError("there is no such record", file=run, remedy="name its folder")
+
+    def run_names(self) -> list[str]:
+        """Return the folders of all records of agents in code in runs/, sorted."""
+        folders = (Path("runs", name) for name in super().run_names())
+        return [str(folder) for folder in folders if is_from_code(folder)]
 
     def label(self, name: str) -> str:
         """Return what messages call a run: its folder."""
@@ -82,6 +89,10 @@ class AgentRecords(Project):
         if partial is None:
             return new_run(self._agent, "", {}, is_session=True, started=started)
         return AgentRun.of(self._agent, partial, started=started)
+
+    def problems(self) -> list[str]:
+        """Return nothing: nobody lists these."""
+        return []
 
     def write_list(self) -> None:
         """Do nothing: nobody lists these."""

@@ -72,7 +72,9 @@ def _sources(project: Project) -> Iterator[Finding]:
     tools = sorted(path.stem for path in (root / "tools").glob("*.py"))
 
     def policy(name: str) -> None:
-        check_names(Policy.load(root / "policy" / name, name=f"policy/{name}"), tool_names(root))
+        loaded = Policy.load(root / "policy" / name, name=f"policy/{name}")
+        if known := tool_names(root):
+            check_names(loaded, known)
 
     yield from _each("policies", project.policy_names(), policy)
     yield from _each("profiles", sorted(profile_names(root)), lambda name: read_profile(root, name))

@@ -170,11 +170,15 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
 
 
 def tool_names(root: Path) -> set[str]:
-    """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError."""
+    """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError.
+
+    There is none where the project has none of these, since its tools are functions in code then.
+    """
     accepted = {f"{name}__{it}" for name, offered in read_lock(root / LOCK).items() for it in offered}
     profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
     modules = {path.stem for path in (root / "tools").glob("*.py")}
-    return modules | profiles | accepted | {*TEAM_NAMES, DELEGATE}
+    own = modules | profiles | accepted
+    return own | {*TEAM_NAMES, DELEGATE} if own else own
 
 
 def profile_names(root: Path) -> set[str]:
