@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,16 @@ def test_what_timed_out_is_answered(tmp_path: Path) -> None:
         assert calls == [performed]  # what comes after, and reads no file that is not there
 
 
+STOP = {"target": "model", "step": 2, "cancels": True}
+DELAY = {"target": "tool", "step": 1, "call": 0, "delays_ms": 9}
 CHANGES = [
     # what is edited, how, and the kinds of differences that follow; others stand in test_drift.py
     ("sent_once", "tools/mail.py", "nothing of it goes", "nothing goes", {"INPUT"}),
     ("call", "tools/echo.py", 'args["text"] *', 'args["text"].upper() *', {"EFFECT", "ASKED", "INPUT"}),
     ("call", "tasks/s/call.yaml", '"answer": "done"', '"answer": "finished"', {"ASKED", "ENDING", "INPUT"}),
     ("call", "tasks/s/call.yaml", '"text": "hi"', '"text": "ho"', {"ASKED", "INPUT"}),
+    ("call", "tasks/s/call.yaml", '"faults": [', f'"faults": [{json.dumps(STOP)}', {"ENDING", "INPUT"}),
+    ("call", "tasks/s/call.yaml", '"faults": [', f'"faults": [{json.dumps(DELAY)}', {"EFFECT", "INPUT"}),
 ]
 
 

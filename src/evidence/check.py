@@ -15,7 +15,7 @@ from ..fail.errors import InputError, NotRecorded
 from ..runtime.branches import Pending
 from ..runtime.effects import Effect, Invoke
 from ..runtime.formats.strict_json import canonical
-from ..runtime.log.events import Answered, Entered, Event, Outcome, Settled, Stopped
+from ..runtime.log.events import Event, Outcome, Settled, Stopped
 from ..runtime.log.journal import Leak
 from ..runtime.log.steps import steps_of
 from ..runtime.policy.policy import Policy
@@ -62,12 +62,11 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
     origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
     comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
     found = comparison.differences(is_cut_off=again.cut_off is not None)
-    said = {kind for kind in kinds if issubclass(kind, Entered)} - {Answered}
     if again.cut_off is not None:
         kind, at, words = again.cut_off
         found.append(Difference(kind, at, words, comparison.rests_on(kind)))
-    elif said and Settled not in said and source.is_scripted and not found:
-        # the record said what entered from outside; the script may say something else
+    elif source.is_scripted and Settled not in kinds and not found:
+        # the record said what entered from outside, and when what happened; the task may say something else
         anew = _Again(source, record, is_anew=True)
         await anew.make()
         comparison = Comparison(origin, record, anew.made, moved, shows(source.policy))
