@@ -100,6 +100,9 @@ class Conversation(Generic[Made]):
         for event in past:
             self._note(event)
         source = self._begin(partial_of(self._path) if past else None, self._began)
+        if not source.run_spec().is_session:
+            remedy = "go on with it by `tachograph.resume`"
+            raise InputError("this run is no conversation", file=str(self._path), remedy=remedy)
         if past:
             run = resume_async(source, self._path, self._settled, self._hear)
         else:

@@ -350,7 +350,7 @@ class Agent:
         agents = {tool.name: tool.agent for tool in self.all_tools}
         steps = steps_of(event for event in events if not place_of(event.at))
         for call in (call for step in steps for call in step.calls if call.handed is not None):
-            agent = agents[call.call.name]
+            agent = agents.get(call.call.name)  # a log that goes on may be of another agent
             before = agent.answer_type if isinstance(agent, Agent) else None
         return before
 
