@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,11 +257,12 @@ class Talking(Model):
 
 @pytest.mark.parametrize("is_turn", [False, True])
 def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
-    refused = []
+    refused: list[type] = []
 
-    def refuse(event: object) -> None:
+    def refuse(event: object, what: type = Event) -> None:
         refused.append(type(event))
-        raise ValueError
+        if isinstance(event, what):
+            raise ValueError
 
     async def main() -> list[Any]:
         agent = agent_of(project, Talking())
@@ -270,7 +272,10 @@ def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
             told = [event async for event in session.stream("?")]
             assert [event for event in told if not isinstance(event, Piece)] == session.turns[0].events[1:]
             turn = await session.ask("again?", tell=refuse)  # of which nobody else is told
-            assert turn.answer == "done" and refused == [RunStarted, Arrived, Piece]
+            assert (await session.ask("more?")).answer == turn.answer == "done"
+            assert refused == [RunStarted, Arrived]
+            await session.ask("more?", tell=partial(refuse, what=Piece))
+            assert refused[-1] is Piece and refused.count(Piece) == 1
             return told
 
     told = asyncio.run(main())

@@ -13,9 +13,12 @@ from tachograph.evidence.record_files import lines_in
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
 from tachograph.runtime.driver import InDoubt
-from tests.project import POLICY, merged
+from tests.project import POLICY, cut, merged, script
 
 TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
+
+ALLOWED = {"tool_registry": {"allowed": ["next", "exit_plan"]}, "agents": {"max_depth": 1, "max_children": 1}}
+HANDING = Policy.from_dict(merged(POLICY, ALLOWED))
 
 
 def talker(started: asyncio.Event | None = None) -> Agent:
@@ -218,6 +221,27 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
         session.close()
         with pytest.raises(InputError):
             session.ask("hello")
+    handing = Agent(script([["next", {}]]), [other.as_tool("next", "", hands_over=True)], HANDING)
+    with SyncSession(handing, tmp_path / "handed") as session:
+        session.ask("hello")
+    with pytest.raises(RecordError), SyncSession(other, tmp_path / "handed"):
+        pass
+    tachograph.record(other, "hello", out=tmp_path / "run")
+    cut(tmp_path / "run", 2, tmp_path / "open")
+    with pytest.raises(InputError, match="no conversation"), SyncSession(other, tmp_path / "open"):
+        pass
+
+
+def test_a_turn_is_told_up_to_its_end(tmp_path: Path) -> None:
+    async def talk() -> list[str]:
+        async def model(request: LLMInput) -> LLMOutput:
+            session.plan()
+            return LLMOutput(final_answer="done")
+
+        async with Session(Agent(model, [], HANDING, plan=HANDING), tmp_path / "talk") as session:
+            return [event.at async for event in session.stream("go")]
+
+    assert asyncio.run(talk())[-1] == "1.t"
 
 
 def test_a_stop_of_the_run_ends_the_conversation(tmp_path: Path) -> None:

@@ -148,7 +148,14 @@ class Conversation(Generic[Made]):
 
     def _hear(self, event: log.Event) -> None:
         self._note(event)
-        self._listen, self._tell = tell(self._listen, event), tell(self._tell, event)
+        self._listen = tell(self._listen, event)
+        self._say(event)
+        if self._is_idle.is_set():
+            self._tell = None  # what comes next is of another turn
+
+    def _say(self, what: log.Event | Piece) -> None:
+        """Tell it to whoever asked, unless that function has raised."""
+        self._tell = tell(self._tell, what)
 
     async def ask(self, text: str, *, tell: Tell | None = None) -> Turn:
         """Say something, and return the turn when it has ended. A turn under way is waited for.
@@ -166,18 +173,15 @@ class Conversation(Generic[Made]):
             number = len(self.turns)
             self._enter(arrived)
             self._is_idle.clear()
-            self._told(tell)
+            assert self.world is not None
+            self._tell, shown = tell, self.world.on_piece
+            if tell is not None:
+                self.world.on_piece = self._say
             try:
                 await self._until(self._is_idle)
             finally:
-                self._told(None)
+                self._tell, self.world.on_piece = None, shown
             return self.turns[number]
-
-    def _told(self, tell: Tell | None) -> None:
-        """Have somebody else told of what happens from now on."""
-        assert self.world is not None
-        if tell is not None or self._tell is not None:
-            self._tell = self.world.on_piece = tell
 
     def stream(self, text: str) -> AsyncGenerator[log.Event | Piece, None]:
         """Say something, and yield each line of its turn as it is written, and pieces of text while they come.
