@@ -138,6 +138,14 @@ def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
     assert asyncio.run(main()).ending == "final_answer"
     assert b"stop_asked" not in (out / "state.jsonl").read_bytes()
 
+    def late(event: Event) -> None:
+        if isinstance(event, RunEnded):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tachograph.record(agent, "?", out=project / "late", listen=late)
+    assert verify(project / "late", "late") == []
+
 
 @pytest.mark.parametrize("ending", ["cancelled", "final_answer"])
 def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> None:

@@ -47,7 +47,6 @@ class AgentRun:
         started: Is given the world of the run.
 
     Attributes:
-        real_world: Its world, once that is there.
         is_scripted: As of Task: a check asks neither model nor people again.
         is_offline: As of Task: the network answers for hosts.
         files: As of Task: it was read from none.
@@ -60,7 +59,6 @@ class AgentRun:
         key: As of the arguments; kept beside the log until the run has ended.
     """
 
-    real_world: Real
     is_scripted = is_offline = False
     files: Mapping[str, str] = {}
     rejected = Path()
@@ -116,10 +114,10 @@ class AgentRun:
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        self.real_world = self.agent.world(workspace, leaves=self._leaves, listens=self._spec.is_session)
+        world = self.agent.world(workspace, leaves=self._leaves, listens=self._spec.is_session)
         if self._started is not None:
-            self._started(self.real_world)
-        return self.real_world
+            self._started(world)
+        return world
 
     def missed(self, events: Sequence[Event]) -> list[str]:
         """Return nothing: nobody said what to expect."""
@@ -194,9 +192,7 @@ async def arecord(
     """
     folder = cleared(out, replace=replace)
     source = new_run(agent, question, options, leaves=False, started=started)
-    made = await record_async(source, folder, listen)
-    source.real_world.raise_if_cancelled()
-    return agent.result_of(made)
+    return agent.result_of(await record_async(source, folder, listen))
 
 
 def resume(
@@ -228,9 +224,7 @@ async def aresume(
     """Do as `resume` does in the running event loop; a cancellation is as of `arecord`."""
     folder = Path(out)
     source = _open_run(agent, folder, leaves=False)
-    made = await resume_async(source, folder, settled or {}, listen)
-    source.real_world.raise_if_cancelled()
-    return agent.result_of(made)
+    return agent.result_of(await resume_async(source, folder, settled or {}, listen))
 
 
 def _open_run(agent: Agent, folder: Path, *, leaves: bool = True) -> AgentRun:

@@ -177,6 +177,7 @@ async def _go_on(
             how = "external effects taken from the earlier record: %d; `tachograph run %s --again` makes them"
             errors.warn(how, len(taken), task)
         await world.store(lambda: _finish(source, folder, file, made.journal, reads.inputs))
+    world.raise_if_cancelled()
     return made
 
 

@@ -87,6 +87,9 @@ class Performer:
     async def close(self) -> None:
         """End what is still under way."""
 
+    def raise_if_cancelled(self) -> None:
+        """Raise a cancellation by the caller again, once the log is whole; nobody cancels a script."""
+
     async def perform(self, pending: Pending) -> Outcome:
         """Perform an effect to its end; of Wait, nothing is left to do."""
         effect = pending.effect
