@@ -239,13 +239,15 @@ def test_a_changed_line_is_named(project: Path) -> None:
         tachograph.resume(agent, out)
 
 
-def test_folders_without_a_run(project: Path) -> None:
+def test_folders_without_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for call in (tachograph.replay, tachograph.check, tachograph.resume):
         with pytest.raises(RecordError, match="cannot be read"):
             call(agent_of(project), project / "nothing")
     tachograph.record(agent_of(project), "?", out=project / "out")
     with pytest.raises(RecordError, match="has ended"):
         tachograph.resume(agent_of(project), project / "out")
+    monkeypatch.chdir(project / "out")
+    assert tachograph.check(agent_of(project), ".") == []
     (project / "out").rename(project / "out.partial")
     for check in (tachograph.replay, tachograph.check):
         with pytest.raises(RecordError, match="has not ended"):
@@ -445,6 +447,10 @@ def test_commands_take_the_records_of_an_agent_that_is_named(
         assert "1 of 1 run" in output_of(capsys, "check", *run, *named[1:]).out
     os.rename("runs/code/out", "out")
     assert "say" in output_of(capsys, "policy", "suggest", *named).out
+    tachograph.record(importlib.import_module("desk_of_code.app").agent, "?", out="runs/code/out")
+    assert exit_code("check", "code/out", *named[1:]) == 0  # as a project calls it
+    Path("runs/code/out").rename("runs/code/out.partial")
+    assert "has not ended" in output_of(capsys, "check", "code/out.partial", *named[1:], code=2).err
     Path("desk_of_code/say.py").write_text(f"{SAY}# changed\n", encoding="utf-8")
     assert "desk_of_code/say.py: has changed" in output_of(capsys, "check", *named, code=1).out
 

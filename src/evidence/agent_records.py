@@ -52,16 +52,17 @@ class AgentRecords(Project):
         self._agent = agent
 
     def run_name(self, run: str) -> str:
-        """Return what a run is called, its folder; it may be one in runs/. Raises RecordError where there is none."""
-        for folder in (Path(run), Path("runs", run)):
-            if (where_it_lies(folder) / STATE).is_file():
-                return str(folder)
-        raise RecordError("there is no such record", file=run, remedy="name its folder")
+        """Return what a run is called: its folder, also where it is given as KIND/NAME. Raises RecordError."""
+        name = str(Path(run)).removesuffix(".partial")
+        for folder in (name, f"runs/{name}"):
+            if (where_it_lies(Path(folder)) / STATE).is_file():
+                return folder
+        raise RecordError("there is no such run", file=run, remedy="name the folder of one")
 
     def run_names(self) -> list[str]:
         """Return the folders of all records of agents in code in runs/, sorted."""
-        folders = (Path("runs", name) for name in super().run_names())
-        return [str(folder) for folder in folders if is_from_code(folder)]
+        folders = (f"runs/{name}" for name in super().run_names())
+        return [folder for folder in folders if is_from_code(Path(folder))]
 
     def label(self, name: str) -> str:
         """Return what messages call a run: its folder."""

@@ -85,7 +85,7 @@ class AgentRun:
     @classmethod
     def of(cls, agent: Agent, folder: Path, **rest: Any) -> AgentRun:
         """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
-        ended = folder.with_name(folder.name.removesuffix(".partial"))
+        ended = Path(str(folder).removesuffix(".partial"))
         if not folder.is_dir() and folder != ended and ended.is_dir():
             raise RecordError("has ended", file=str(ended), remedy="there is nothing to resume")
         if not folder.is_dir() and partial_of(folder).is_dir():
