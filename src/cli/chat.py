@@ -85,9 +85,8 @@ def talk(
     if folder.is_dir():
         raise InputError("the conversation has ended", file=project.label(name), remedy="begin another one")
     if (past and (llm or options)) or (task is None and (llm or options or base_url)):
-        remedy = (
-            "leave out --llm and --llm-option" if task is not None else "leave out what is said of a model"
-        )
+        given = "what is said of a model" if task is None else "--llm and --llm-option"
+        remedy = f"leave out {given}"
         raise InputError("goes on with the model that it has", file=project.label(name), remedy=remedy)
 
     def begin(partial: Path | None, started: Callable[[Real], None]) -> RunSource:
