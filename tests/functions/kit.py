@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,8 @@ from pydantic import BaseModel, Field
 
 from tachograph import Tool
 from tachograph.runtime.schema.python_types import ReadPath, Url, WritePath
+
+T = TypeVar("T")
 
 
 class Unit(enum.Enum):
@@ -45,6 +47,10 @@ class Square(msgspec.Struct, tag=True):
     side: float = 1.0
 
 
+class Box(msgspec.Struct, Generic[T]):
+    held: T
+
+
 class Order(BaseModel):
     """An order."""
 
@@ -66,7 +72,7 @@ TYPES: dict[str, Any] = {
     "union": int | str | bool | list[int] | None,
     "list": list[str], "bare_list": list, "dict": dict[str, int], "bare_dict": dict, "set": set[int],
     "tuple": tuple[int, str], "many": tuple[int, ...], "long": Annotated[list[int], Meta(min_length=1, max_length=2)],
-    "dataclass": Options, "typed_dict": Person, "struct": Square, "shapes": Circle | Square | None,
+    "dataclass": Options, "typed_dict": Person, "struct": Square, "shapes": Circle | Square | None, "generic": Box[int],
     "deep": dict[str, list[Options | None]], "model": Order, "models": list[Nested] | None,
     "datetime": datetime, "datetimes": list[datetime | None], "aware": Annotated[datetime, Meta(tz=True)],
     "date": date, "time": time, "uuid": UUID, "decimal": Decimal,

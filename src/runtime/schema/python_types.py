@@ -176,7 +176,7 @@ def _problem(part: Any) -> str:
     if isinstance(part, mi.DataclassType) and hasattr(part.cls, "__pydantic_validator__"):
         return "holds a dataclass of pydantic, which would not be read by it: take a model"
     if isinstance(part, mi.DataclassType | mi.TypedDictType | mi.NamedTupleType | mi.StructType):
-        hints = get_type_hints(part.cls, include_extras=True).values()
+        hints = get_type_hints(get_origin(part.cls) or part.cls, include_extras=True).values()
         return next((limit for hint in hints for limit in _limits(hint)), "")
     return ""
 
