@@ -220,7 +220,7 @@ class Internet:
 
 
 class McpOverHttp(BaseHTTPRequestHandler):
-    """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end."""
+    """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end, `lost` an error."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -238,7 +238,10 @@ class McpOverHttp(BaseHTTPRequestHandler):
             case "tools/call":
                 text = asked["params"]["arguments"]["text"]
                 result = {"content": [{"type": "text", "text": self.headers["x-key"] + text}]}
-        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+        answer: dict[str, Any] = {"result": result}
+        if "keylost" in str(result):
+            answer = {"error": {"code": -32001, "message": "Session not found"}}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
         is_huge = result.get("content", [{}])[0].get("text", "").endswith("huge")
         self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)
         self.send_header("content-type", "application/json")

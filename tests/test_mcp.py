@@ -128,13 +128,15 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None)])
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None), ("lost", None)]
+)
 def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
     lock = tmp_path / "mcp.lock"
     with served() as url:
         at = ("--lock", str(lock), "--url", url, "--header", "x-key=key")
         assert exit_code("mcp", "accept", "srv", *at) == 0
-        server = mcp("srv", url=url, headers={"x-key": "key"}, lock=lock, timeout_s=20)
+        server = mcp("srv", url=url, headers={"x-key": "key\n"}, lock=lock, timeout_s=20)
         found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
     assert (found.result if isinstance(found, ToolReturned) else None) == wanted
     assert isinstance(found, ToolReturned if wanted else Failed)
@@ -147,6 +149,7 @@ RESULTS: dict[str, dict[str, Any]] = {
     "is_error": {"text": "hello", "is_error": True},
     "structured": {"text": "hello", "structured": {"n": 1}},
     "says_no": {"text": "no such note", "is_error": True},
+    "error": {"text": "no such note", "is_error": True},
     "half": {"text": "hello?"},
     "link": {"text": "[resource_link file:///a text/plain]"},
     "large": {"text": "hello"},
@@ -174,7 +177,6 @@ def test_a_server_that_ended_is_started_again_by_the_next_call(tmp_path: Path) -
 FAILURES = {
     "huge": "ConnectionError",
     "dies": "ConnectionError",
-    "error": "ConnectionError",
     "flood": "TimeoutError",
     "hangs": "TimeoutError",
     "wrong_id": "TimeoutError",
@@ -364,7 +366,7 @@ def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path) -> Non
 
 
 def test_a_task_names_a_server_that_wants_a_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SRV_KEY", "key")
     task = project_of(tmp_path, {"tool_registry": {"allowed": ["srv__note"]}})
@@ -379,6 +381,9 @@ def test_a_task_names_a_server_that_wants_a_key(
     monkeypatch.delenv("SRV_KEY")
     assert exit_code("check") == exit_code("run") == exit_code("run", "--again") == 0
     assert b'"failed"' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
+    monkeypatch.setenv("SRV_KEY", "hidden\nkey")
+    assert exit_code("run", "--again") == 0
+    assert "hidden" not in caplog.text
 
 
 @pytest.mark.parametrize("sections", [{}, READS])

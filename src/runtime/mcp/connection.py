@@ -34,10 +34,11 @@ _PAGES: Final = 100
 _GRACE_S: Final = 1.0  # for a program to end by itself, and once more after it was told to
 _INHERITED: Final = ("PATH", "HOME", "LANG")
 _MOST_SAID: Final = 300  # bytes of what a program wrote before it ended
-# the SDK tells by these what went wrong below the protocol
-_OF_HTTP: Final = (-32700, -32600, -32601, -32603)
-_CLOSED: Final = -32000
-_ENDED: Final = (_CLOSED, -32600)  # a program that ended, and a session that an endpoint does not know
+# what went wrong below the protocol, and not in a tool: a program has ended; an endpoint has ended or does not know the
+# session, as SDKs of several languages tell it; it has answered in another way
+_CLOSED: Final = "Connection closed"
+_LOST: Final = (-32000, -32001, -32600)
+_OF_HTTP: Final = (-32601, -32603, -32700)
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what is said here in a line
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -184,9 +185,10 @@ class Connection(Session):
         try:
             result = await self.client.call_tool(name, arguments)
         except MCPError as error:
-            if error.code == _CLOSED or (self._place.url and error.code in _OF_HTTP):
-                if error.code in _ENDED:
-                    self._stop.set()
+            if error.message == _CLOSED or (self._place.url and error.code in _LOST):
+                self._stop.set()
+                raise
+            if self._place.url and error.code in _OF_HTTP:
                 raise
             return {"text": error.message, "is_error": True}
         texts = [_text_of(item) for item in result.content]
@@ -248,9 +250,6 @@ async def _offered(client: Client) -> dict[str, dict[str, Any]]:
 
 def _text_of(item: Any) -> str:
     """Return a part of a result as text; what is none is named."""
-    text = getattr(item, "text", None)
-    if isinstance(text, str):
-        return text
     part = getattr(item, "resource", item)
     if isinstance(getattr(part, "text", None), str):
         return str(part.text)
@@ -284,12 +283,16 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
             said[:] = f"{response.status_code} {response.reason_phrase}".encode()
         response.stream = AnswerStream(response.stream, _MOST_BODY, too_long)
 
-    headers = dict(place.headers)
+    headers = {name: text.strip() for name, text in place.headers.items()}
     if place.passed:
         values = {name: variable(name) for name in place.passed}
         for missing in (name for name, value in values.items() if value is None):
             raise ConnectionError(f"the variable {missing} is not set")
-        headers = {name: Template(text).safe_substitute(values) for name, text in headers.items()}
+        headers = {name: Template(text).safe_substitute(values).strip() for name, text in headers.items()}
+    for name in (it for it, text in headers.items() if not (text.isascii() and text.isprintable())):
+        raise ConnectionError(
+            f"no request can have what stands in the header {name}"
+        )  # the SDK would show it
     async with httpx2.AsyncClient(
         headers=headers,
         timeout=httpx2.Timeout(place.timeout_s),
@@ -317,9 +320,8 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
         start_new_session=True,
         limit=MOST_BYTES,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
     stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None and stdout is not None
     told, messages = anyio.create_memory_object_stream[Any](0)
     out, written = anyio.create_memory_object_stream[Any](0)
 

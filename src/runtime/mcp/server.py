@@ -202,11 +202,8 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise ToolError(f"cannot be read ({type(error).__name__})", file=path.name, remedy=_REMEDY) from None
-    is_lock = (
-        isinstance(data, dict) and data.get("schema") == _SCHEMA and isinstance(data.get("servers"), dict)
-    )
-    servers = data["servers"] if is_lock else {}
-    if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
+    servers = data.get("servers") if isinstance(data, dict) and data.get("schema") == _SCHEMA else None
+    if not isinstance(servers, dict) or not all(map(_is_offer, servers.values())):
         raise ToolError("is no list of accepted tools", file=path.name, remedy=_REMEDY)
     return servers
 
