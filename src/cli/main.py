@@ -352,15 +352,21 @@ def chat(
 @commands.command()
 @_runs
 @AGENT
-def explain(runs: tuple[str, ...], agent: str | None) -> None:
+def explain(runs: tuple[str, ...], agent: str | None) -> int:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
     from ..review.explain import explain as explain_run
 
     project = project_at(Path(), runs, agent)
+    code = OK
     for name in names_of(project, runs, of_tasks=True):
         say(name)
-        for line in explain_run(project.source_of(name), project.folder(name), project.label(name)):
-            say(f"  {line}")
+        try:
+            for line in explain_run(project.source_of(name), project.folder(name), project.label(name)):
+                say(f"  {line}")
+        except InputError as error:
+            say(f"tachograph: {error}", err=True)
+            code = BAD_INPUT
+    return code
 
 
 @commands.command()

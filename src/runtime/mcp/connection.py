@@ -89,29 +89,24 @@ class Session:
         """
         try:
             self._open.result(self._place.timeout_s)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the thread has to end
             self.close()
-            if isinstance(error, OSError) or not isinstance(error, Exception):
-                raise
-            raise _lost(error) from None
+            raise _told(error) from None
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do something with the client, within the time that a call may take."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(self._place.timeout_s)
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
-            raise _lost(error) from None
+        except BaseException as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
+            raise _told(error) from None
         finally:
             future.cancel()
 
     def close(self) -> None:
         """End the server and the thread, also while it is being opened. May be called twice."""
-        if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                self._loop.call_soon_threadsafe(self._stop.set)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(6 * _GRACE_S)
 
     def _hold(self) -> None:
@@ -222,8 +217,10 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     return session.offered
 
 
-def _lost(error: Exception) -> ConnectionError:
-    return ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": "))
+def _told(error: BaseException) -> BaseException:
+    """Return what is raised of an error: what the SDK or a server makes of it is that the connection is lost."""
+    is_plain = isinstance(error, OSError) or not isinstance(error, Exception)
+    return error if is_plain else ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
 def _first_of(error: BaseException) -> BaseException:
