@@ -221,6 +221,13 @@ def test_what_a_review_tells(repository: Path, capsys: Out, monkeypatch: pytest.
     assert any(line.startswith("policy/new.yaml:1:") for line in reviewed(capsys, "HEAD", code=2))
 
 
+def test_a_task_that_moves_to_another_policy_may_do_more(repository: Path, capsys: Out) -> None:
+    edit(repository / "tasks/loop/secrets.yaml", "policy/secrets.yaml", "policy/v1.yaml")
+    record_anew(repository)
+    said = "\n".join(reviewed(capsys, "HEAD", code=1))
+    assert re.search("policy/secrets.yaml -> policy/v1.yaml: .*\n  EXPOSURE /redact: ", said)
+
+
 def test_a_damaged_record_is_told_on_either_side(repository: Path, capsys: Out) -> None:
     def damage() -> set[str]:
         lines = reviewed(capsys, "HEAD", code=1)

@@ -108,15 +108,20 @@ def review(project: Project, base: str) -> Review:
         remedy = "name one of a repository that is yours; a shallow clone has to fetch it"
         raise InputError(what, file=base, remedy=remedy) from None
     tools, names, found = _tools(project.root), project.run_names(), {}
+    moves: set[tuple[str, str]] = set()
     for name in names:
         new, differences = _read(name, partial(read_files, project.folder(name), name))
         entries = then.get(name, {})
         is_same = new.keys() == entries.keys() and all(is_content(entries[it], new[it]) for it in new)
         if entries and not differences and not is_same:
             old, differences = _read(name, partial(_contents, entries), f" at {base}")
-            differences = differences or _differences(old, new, tools, policies)
+            differences = differences or _differences(old, new, tools, policies, moves)
         if differences:
             found[name] = differences
+    for was, now in sorted(moves):  # the other one may allow more, though no policy has changed
+        with suppress(InputError):  # of an agent in code, it is perhaps no file of the project
+            both = revision.policy(project.root / was), Policy.load(project.root / now, name=now)
+            policies[f"{was} -> {now}"] = both
     beside = tools_beside(project.root / "policy" / "v1.yaml")
     moved: dict[str, tuple[str, list[Change]]] = {}
     gone = {name: before for name, (before, after) in policies.items() if before and not after}
@@ -151,9 +156,12 @@ def _contents(entries: Mapping[str, str]) -> _Files:
 
 
 def _differences(
-    old: _Files, new: _Files, tools: Mapping[str, set[str]], policies: _Policies
+    old: _Files, new: _Files, tools: Mapping[str, set[str]], policies: _Policies, moves: set[tuple[str, str]]
 ) -> list[Difference]:
-    """Return how a record differs from an earlier one, as `check` tells it; both are whole in themselves."""
+    """Return how a record differs from an earlier one, as `check` tells it; both are whole in themselves.
+
+    What its policy was and is goes into `moves` where it is another file.
+    """
     was, made = ([line.event for line in whole_log(it[STATE], STATE)] for it in (old, new))
     then, now = (read_manifest(it[MANIFEST], MANIFEST)[0] for it in (old, new))
     head, again = was[0], made[0]
@@ -163,6 +171,8 @@ def _differences(
     policy = {path for path in moved if path.startswith("policy/")}
     code = {path for path in moved if path.endswith(".py")}.difference(*tools.values())
     origin = Origin(policy | {again.policy.file}, code | {again.task}, tools)
+    if head.policy.file != again.policy.file:
+        moves.add((head.policy.file, again.policy.file))
     _, of_today = policies.get(again.policy.file, (None, None))
     found = Comparison(origin, was, made, moved, shows(of_today)).differences(is_cut_off=False)
     words = "is another file; all lines are the same"
