@@ -61,8 +61,7 @@ class AgentRecords(Project):
 
     def run_names(self) -> list[str]:
         """Return the folders of all records of agents in code in runs/, sorted."""
-        folders = (f"runs/{name}" for name in super().run_names())
-        return [folder for folder in folders if is_from_code(Path(folder))]
+        return [it for name in super().run_names() if is_from_code(Path(it := f"runs/{name}"))]
 
     def label(self, name: str) -> str:
         """Return what messages call a run: its folder."""
