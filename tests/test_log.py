@@ -226,6 +226,7 @@ def test_a_changed_line_feed_is_not_torn() -> None:
         b'{"event":"waited","at":"1.m1.w","t":7.0}',
         b'{"event":"waited","at":"1.m1.w","t":1e400}',
         b'{"event":"run_ended","at":"end","ending":"\\ud800","sha256":""}',
+        b'{"event":"stop_asked","at":"1.a1","scope":"","why":"boredom"}',
         b'{"event":"tool_returned","at":"1.c0.i1","result":{"b":1,"a":2},"size":13}',
         b'{"event":"tool_returned","at":"1.c0.i1","result":{"a":'
         + b"[" * 100_000

@@ -269,7 +269,7 @@ class StopAsked(Entered, frozen=True, kw_only=True):
     """
 
     scope: str
-    why: str
+    why: values.Why
 
 
 class Answered(Entered, frozen=True, kw_only=True):
@@ -374,7 +374,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
     `why` is as in StopAsked; `left` says that it may still be at work in a thread that cannot be ended.
     """
 
-    why: str
+    why: values.Why
     left: bool = False
 
 

@@ -4,9 +4,13 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from ...fail.catalog import StopReason
+
 USER: Final = "user"  # the sender of what somebody outside says
 THIS_STEP: Final = "this step"  # stands for the scope of a stop until it enters
 NOTHING: Final = "0"  # the scope of one that came when nothing was under way: the head of the run
+# a StopReason; a text, since most of those who stop something have one
+Why = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(StopReason)})\Z")]
 
 
 class Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
