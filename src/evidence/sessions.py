@@ -25,7 +25,7 @@ from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import Piece, clean_text
 from ..runtime.run import RunMade
-from ..runtime.run_result import Reached, RunOptions, RunResult
+from ..runtime.run_result import Reached, RunOptions, RunResult, reached
 from ..runtime.schema.answer_type import AnswerType
 from ..runtime.world.real import Real, Tell, streamed
 from .agent_runs import AgentRun, cleared, new_run
@@ -135,15 +135,8 @@ class Conversation(Generic[Made]):
             self._is_idle.clear()
         elif isinstance(event, log.TurnEnded) and not place_of(event.at):
             lines, self._lines = self._lines, []
-            turn = Turn(
-                number=len(self.turns) + 1,
-                ending=event.ending,
-                answer=event.answer,
-                mode=event.mode,
-                events=lines,
-                output_type=self._type_of(lines),
-            )
-            self.turns.append(turn)
+            about = reached(event, lines, self._type_of(lines))
+            self.turns.append(Turn(number=len(self.turns) + 1, **about))
             self._is_idle.set()
 
     def _hear(self, event: log.Event) -> None:

@@ -27,7 +27,7 @@ from .policy.consistency import check_mounts, check_names, check_prices, check_r
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
-from .run_result import RunOptions, RunResult
+from .run_result import RunOptions, RunResult, reached
 from .schema.answer_type import AnswerType
 from .tools.agents import EXIT_PLAN, TEAM_NAMES, agent_tool, with_those_below
 from .tools.contract import Tool
@@ -334,16 +334,9 @@ class Agent:
         events, ended = made.journal.events, made.ended
         head = events[0]
         assert isinstance(head, RunStarted)
-        return RunResult(
-            run_id=head.run_id,
-            ending=ended.ending,
-            answer=ended.answer,
-            mode=ended.mode,
-            steps=len(steps_of(events)),
-            messages=with_all_results(made.messages),
-            events=events,
-            output_type=self.type_of_answer(events, self.answer_type),
-        )
+        about = reached(ended, events, self.type_of_answer(events, self.answer_type))
+        messages = with_all_results(made.messages)
+        return RunResult(run_id=head.run_id, steps=len(steps_of(events)), messages=messages, **about)
 
     def type_of_answer(self, events: Iterable[Event], before: AnswerType | None) -> AnswerType | None:
         """Return the type of what is answered after some steps, given their lines and the type before them."""

@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from ..fail.catalog import ENDINGS, MODES
 from .log.addresses import place_of
-from .log.events import Decided, Event, ModelReplied, StepEnded
+from .log.events import Decided, Ended, Event, ModelReplied, StepEnded
 from .log.steps import finding, steps_of
 from .log.values import Usage
 from .models.types import Message
@@ -79,6 +79,12 @@ class Reached(Struct, frozen=True, kw_only=True):
     def denials(self) -> list[Decided]:
         """What the gate and hooks denied, in order, also of the agents below."""
         return [it for it in self.events if isinstance(it, Decided) and it.decision == "deny"]
+
+
+def reached(ended: Ended, events: list[Event], output_type: AnswerType | None) -> dict[str, Any]:
+    """Return the fields of what a run or a turn came to, given its last line and all of its lines."""
+    about = {"ending": ended.ending, "answer": ended.answer, "mode": ended.mode}
+    return {**about, "events": events, "output_type": output_type}
 
 
 class RunResult(Reached, frozen=True, kw_only=True):
