@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tachograph.evidence.record_files import lines_in
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
 from tachograph.runtime.driver import InDoubt
+from tachograph.runtime.log.events import Event, RunEnded
 from tests.project import POLICY, cut, merged, script
 
 TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
@@ -179,6 +182,44 @@ def test_those_who_ask_at_the_same_time_get_turns_of_their_own(tmp_path: Path) -
             assert [turn.answer for turn in turns] == ["a (1)", "b (3)", "c (5)"]
 
     asyncio.run(talk())
+
+
+def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are written in a thread, which waits here until the session was left."""
+    agent, left, fsync = talker(), threading.Event(), os.fsync
+    log = tmp_path / "talk.partial/state.jsonl"
+
+    def late(fd: int) -> None:
+        if log.exists() and b'"run_ended"' in log.read_bytes():
+            left.wait(60)
+        fsync(fd)
+
+    async def leave() -> None:
+        for _ in range(9):  # until all has happened that follows from a cancellation at once
+            await asyncio.sleep(0)
+        left.set()
+
+    async def talk() -> None:
+        ended = asyncio.Event()
+
+        def listen(event: Event) -> None:
+            if isinstance(event, RunEnded):
+                ended.set()
+
+        async with Session(agent, tmp_path / "talk", listen=listen) as session:
+            await session.ask("hello")
+            monkeypatch.setattr(os, "fsync", late)
+            closing = asyncio.create_task(session.close())
+            await ended.wait()
+            leaving = asyncio.create_task(leave())
+        await asyncio.wait([closing, leaving])
+
+    asyncio.run(talk())
+    monkeypatch.setattr(os, "fsync", fsync)
+    holds(agent, tmp_path / "talk")
+    assert [path.name for path in tmp_path.iterdir()] == ["talk"]
 
 
 def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
