@@ -79,10 +79,11 @@ def test_a_turn_that_was_under_way_is_finished(tmp_path: Path) -> None:
             raise AssertionError
 
         async with Session(Agent(model, [], Policy.from_dict(POLICY)), tmp_path / "talk") as session:
-            asking = asyncio.create_task(session.ask("hello"))
+            waiting = [asyncio.create_task(it) for it in (session.ask("hello"), session.close())]
             await asked.wait()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+        for task in waiting:
+            with pytest.raises(InputError, match="was left"):
+                await task
 
     def model(request: LLMInput) -> LLMOutput:
         return LLMOutput(final_answer="here")

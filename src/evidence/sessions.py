@@ -110,7 +110,9 @@ class Conversation(Generic[Made]):
         self._run = asyncio.create_task(run)
         await self._until(self._has_begun)
         if self._run.done():
-            self._run.result()  # what ends it before anything is asked, such as an effect in doubt, is raised here
+            self._made(
+                self._run
+            )  # what ends it before anything is asked, such as an effect in doubt, is raised here
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -227,7 +229,14 @@ class Conversation(Generic[Made]):
         """Return what the run came to once it has ended, by `close` or by itself, and its record is in place."""
         assert self._run is not None
         await asyncio.wait([self._run])  # whoever no longer waits does not cancel it
-        return self._result_of(self._run.result())
+        return self._result_of(self._made(self._run))
+
+    def _made(self, run: asyncio.Task[RunMade]) -> RunMade:
+        if run.cancelled():  # not a cancellation of whoever asks
+            raise InputError(
+                "the conversation was left", remedy="another Session at its path goes on with it"
+            )
+        return run.result()
 
     def _enter(self, event: log.Entered) -> None:
         if self.world is None or self._run is None or self._run.done():
@@ -244,7 +253,7 @@ class Conversation(Generic[Made]):
         await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._run.done() and not event.is_set():
-            self._run.result()
+            self._made(self._run)
             raise InputError("the conversation has ended", remedy="begin another one")
 
 
