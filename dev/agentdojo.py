@@ -31,7 +31,7 @@ SHIPPED = parse("policy", (Path(__file__).parents[1] / "policy" / "v1.yaml").rea
 TO_PEOPLE = {"send_email": ["/recipients/*", "/cc/*", "/bcc/*"], "create_calendar_event": ["/participants/*"]}
 MOVES_MONEY = ("send_money", "schedule_transaction", "update_scheduled_transaction")
 SITES = "our-company.com informations.com restaurant-zurich.com dora-website.com eve-blog.com".split()
-# payees that are no account of the statement: companies that its subjects name, and the account of a bill on file
+# payees that are not accounts of the statement: companies that its subjects name, and the account of a bill on file
 NAMED_PAYEES = {"Apple", "Spotify", "UK12345678901234567890"}
 
 

@@ -246,7 +246,7 @@ def _reply(data: Any) -> Any:
         raise Refused("a reply is an object with the fields of LLMOutput")
     proposed = data.get("tool_calls", [])
     if not isinstance(proposed, list) or not all(isinstance(call, dict) for call in proposed):
-        raise Refused("tool_calls is no list of objects", "/tool_calls")
+        raise Refused("tool_calls is not a list of objects", "/tool_calls")
     calls = [ToolCall(call.get("name"), call.get("arguments")) for call in proposed]
     reply = read_reply(LLMOutput(**{**data, "tool_calls": calls}), "1.m1", 1, 0)
     if reply.problem:

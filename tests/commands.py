@@ -19,7 +19,7 @@ def exit_code(*words: str) -> int:
 
 def output_of(capsys: Capsys, *words: str, code: int = 0) -> pytest.CaptureResult[str]:
     """Return what `tachograph WORDS` prints, which has to end with an exit code."""
-    capsys.readouterr()  # what was printed before is no output of it
+    capsys.readouterr()  # what was printed before is not output of it
     ended, printed = exit_code(*words), capsys.readouterr()
     assert ended == code, f"{words} ends with {ended} and says {printed.err}"
     return printed

@@ -124,7 +124,7 @@ def judge_fact(policy: Mapping[str, Any], fact: Mapping[str, Any]) -> Answer:
 
 
 def read_arguments(given: Any) -> Any:
-    """Return arguments as data; None where they are no JSON object, or none that all read alike."""
+    """Return arguments as data; None where they are not a JSON object, or none that all read alike."""
     try:
         text = given if isinstance(given, str) else json.dumps(given)
         value = _exact(json.loads(text, object_pairs_hook=_each_key_once))

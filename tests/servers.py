@@ -177,7 +177,7 @@ class Internet:
         return [request.decode() for request in (*self.plain.requests, *self.secure.requests)]
 
     def resolve(self, host: str, port: int, **_: Any) -> list[Any]:
-        """Stand for `getaddrinfo`. A final dot makes a name absolute, and is no other name."""
+        """Stand for `getaddrinfo`. A final dot makes a name absolute, and is not another name."""
         assert host.endswith(".")
         self.asked.append(host[:-1])
         answers = self.names.get(host[:-1])

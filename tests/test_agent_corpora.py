@@ -300,7 +300,7 @@ def test_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_half_characters_end_in_a_record() -> None:
-    """What is no text is refused or replaced wherever it comes from."""
+    """What is not text is refused or replaced wherever it comes from."""
     texts = [row["payload"] for row in rows("7-output/output_injection")]
     texts = [text for text in texts if text.encode("utf-8", "replace").decode() != text]
     for text in texts:

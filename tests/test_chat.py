@@ -218,7 +218,7 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
 
 
 def test_a_person_is_asked(project: Path, begin: Any) -> None:
-    """What was typed before the question is no answer, and is there afterwards."""
+    """What was typed before the question is not an answer, and is there afterwards."""
     asked, go = threading.Event(), calls("mail", path="x", text="two")
 
     def when_typed(service: Service, connection: socket.socket) -> None:

@@ -325,7 +325,7 @@ def test_any_folder_with_a_log_is_read(
         assert exit_code("show", path) == exit_code("verify", path) == 0
     assert exit_code("verify", "open.partial") == exit_code("show", "no") == 2
     assert "no/state.jsonl: cannot be read" in capsys.readouterr().err
-    assert exit_code("show", str(project / "tasks/s/call.yaml")) == 2  # a file that is no log
+    assert exit_code("show", str(project / "tasks/s/call.yaml")) == 2  # a file that is not a log
     address = f"http://127.0.0.1:{unused_port()}/v1/traces"
     assert address in output_of(capsys, "push", "mine", "--endpoint", address, code=1).err
 

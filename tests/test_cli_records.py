@@ -59,7 +59,7 @@ def test_runs_are_listed(project: Path, capsys: Capsys) -> None:
     log = project / "runs/s/call/state.jsonl"
     events = [line.event for line in read_log(log.read_bytes())]
     moved = [structs.replace(it, at="1.mx") if it.at == "1.m1" else it for it in events]
-    # the first is shown up to its damage, the second holds in itself and is no run
+    # the first is shown up to its damage, the second holds in itself and is not a run
     for damaged, shown in ((log.read_bytes()[:-9], 0), (log_of(moved), 2)):
         log.write_bytes(damaged)
         (told, whole) = output_of(capsys, "ls", code=1).out.splitlines()
@@ -136,8 +136,8 @@ def test_a_damaged_log_is_named(project: Path, capsys: Capsys) -> None:
 POLICIES = [
     ("retry: {max_retries: 3}", "backoff_base_ms"),
     ("url_allowlist: ['https://a.test/', 'https://*/']", ":2:36:"),
-    ("extends: /etc/base.yaml", "extends is no path relative"),
-    ("extends:", "extends is no path relative"),
+    ("extends: /etc/base.yaml", "extends is not a path relative"),
+    ("extends:", "extends is not a path relative"),
     ('private_networks: ["10.0.0.0/08"]', "such as 10.1.0.0/16"),
     ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
     ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),

@@ -83,7 +83,7 @@ def test_urls() -> None:
         found = decide(policy, [GET], [{"name": "get", "arguments": {"url": row["url"]}}])[0]
         count += 1
         if row["expect"] in ("allow", "deny") and found.decision != row["expect"]:
-            # a text with a lone surrogate is no JSON, which is a matter of `arg_schema`
+            # a text with a lone surrogate is not JSON, which is a matter of `arg_schema`
             wrong.append((row["id"], found))
         if found.rule_id == "gate_error":
             wrong.append((row["id"], found))

@@ -131,7 +131,7 @@ def test_null_as_the_default_is_as_good_as_absent(section: str) -> None:
         {"l": [{"to": "bb"}]},
     ]
     calls = [{"name": "t", "arguments": {"who": "a", **it}} for it in given]
-    # null that is no default is a value
+    # null that is not a default is a value
     calls += [{"name": "t", "arguments": it} for it in ({"who": None}, {"who": "a", "own": None})]
     policy = {**POLICY, "tools": {"t": {section: conditions}}, "cycle_detection": {"max_repeats": 9}}
     found = [each.decision for each in decide(policy, [tool], calls)]
@@ -153,7 +153,7 @@ def test_of_several_defaults_the_first_counts() -> None:
 
 
 def test_a_condition_on_each_item_of_an_object_denies() -> None:
-    """Where the schema does not say by itself that the arguments are no list."""
+    """Where the schema does not say by itself that the arguments are not a list."""
     tool = Tool("t", "", {**ANY, "allOf": [{}]}, closed(), "network", lambda arguments, io: {})
     policy = {**POLICY, "tools": {"t": {"arguments": {"/*": {"maximum": 1}}}}}
     (said,) = decide(policy, [tool], [{"name": "t", "arguments": {"x": 0}}])

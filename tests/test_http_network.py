@@ -62,7 +62,7 @@ class Got:
             self.io = workspace.io(TOOL, lambda fact: self._decide(gate, fact), "key")
             try:
                 self.result = self.io.get(url)
-            except OSError as error:  # anything else is no builtin that a tool may meet
+            except OSError as error:  # anything else is not a builtin that a tool may meet
                 self.error = error
             self.io.close()
         assert not self.io.has_acted

@@ -172,7 +172,9 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "cannot read": lambda folder: folder.rename(folder.with_name("elsewhere")),
     "trace.json: follow": lambda folder: (folder / "trace.json").write_bytes(b"{}"),
     "no manifest": lambda folder: (folder / "manifest.json").write_bytes(b"[]"),
-    "is no manifest": lambda folder: (folder / "manifest.json").write_text('{"inputs":[],"made":{"":NaN}}'),
+    "is not a manifest": lambda folder: (folder / "manifest.json").write_text(
+        '{"inputs":[],"made":{"":NaN}}'
+    ),
 }
 
 

@@ -164,7 +164,7 @@ def _device(at: Path, _: World) -> None:
         pytest.skip("making a device needs rights that this user lacks")
 
 
-# what stands there, what it is called as the file itself, and as a folder on the way; an error's class is no denial
+# what stands there, what it is called as the file itself, and as a folder on the way; an error's class is not a denial
 ODD: dict[str, tuple[Callable[[Path, World], object], str, str]] = {
     "link to a file outside": (lambda at, w: at.symlink_to(w.outside / "secret"), "link", "link"),
     "link to a file inside": (lambda at, w: at.symlink_to("a.md"), "link", "link"),

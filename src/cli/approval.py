@@ -44,7 +44,7 @@ async def approve_at_terminal(question: AskPerson) -> Answer:
 
 async def _ask(question: AskPerson) -> Answer:
     click.echo(f"\n{question_of(question)}", err=True)
-    # what was typed before is no answer to this
+    # what was typed before is not an answer to this
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     said = await _typed("Allow this call? [y/N]: ")
     while said.lower() not in _WORDS:

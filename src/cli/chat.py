@@ -217,7 +217,7 @@ class Chat:
     async def approve(self, question: AskPerson) -> Answer:
         """Ask the person at the terminal about a call; calls side by side are asked about one after another."""
         async with self._one_at_a_time:
-            draft = self._buffer.document  # what was typed before is no answer
+            draft = self._buffer.document  # what was typed before is not an answer
             self._buffer.reset()
             self._answer, self._label = asyncio.get_running_loop().create_future(), _ALLOW
             self._tell([question_of(question)])

@@ -48,7 +48,7 @@ class AgentRecords(Project):
         finally:
             Agent.is_being_imported = False
         if not isinstance(agent, Agent):
-            raise InputError("is no Agent", file=named, remedy=remedy)
+            raise InputError("is not an Agent", file=named, remedy=remedy)
         self._agent = agent
 
     def run_name(self, run: str) -> str:

@@ -55,7 +55,7 @@ class AgentRun:
         policies: The policy, and those of all agents that may be started.
         tools: The tools, and those of all agents that may be started.
         modules: By tool, path and digest of each module of the project that it imports.
-        code: The same of functions in code, under "" of those that are no tools; a resume may find others.
+        code: The same of functions in code, under "" of those that are not tools; a resume may find others.
         key: As of the arguments; kept beside the log until the run has ended.
     """
 
@@ -138,7 +138,7 @@ def cleared(out: str | Path, *, replace: bool | None = None) -> Path:
     """Return the folder for a record. Raises OutputError where one lies that is not to be replaced, or never (None)."""
     folder = Path(out)
     if folder.name in ("", ".."):
-        raise OutputError(f"{folder}: is no folder of its own; name one, such as my-run")
+        raise OutputError(f"{folder}: is not a folder of its own; name one, such as my-run")
     if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
         remedy = "name another folder" + ("" if replace is None else ", or give `record` replace=True")
         raise OutputError(f"{folder}: a record lies here; {remedy}")
@@ -228,7 +228,7 @@ async def aresume(
 
 
 def _open_run(agent: Agent, folder: Path, *, leaves: bool = True) -> AgentRun:
-    """Return an open run that is no conversation. Raises as `resume` does."""
+    """Return an open run that is not a conversation. Raises as `resume` does."""
     source = AgentRun.of(agent, partial_of(folder), leaves=leaves)
     if source.run_spec().is_session:
         raise InputError("this run is a conversation", file=str(folder), remedy="go on in a Session there")

@@ -58,7 +58,7 @@ def read_manifest(content: bytes, name: str) -> tuple[dict[str, str], dict[str, 
         held = msgspec.json.decode(content, type=_Held)
         return {item["path"]: item["sha256"] for item in held.inputs}, held.made
     except (ValueError, KeyError, RecursionError):
-        raise RecordError("is no manifest", file=name, remedy="restore it from git") from None
+        raise RecordError("is not a manifest", file=name, remedy="restore it from git") from None
 
 
 class InputLog:
@@ -88,7 +88,7 @@ class InputLog:
             except ValueError:
                 self.close()
                 place, remedy = f"{folder.name}/inputs.jsonl", "remove the folder and begin anew"
-                raise RecordError("is no input", file=place, line=number, remedy=remedy) from None
+                raise RecordError("is not an input", file=place, line=number, remedy=remedy) from None
             self.inputs[path] = sha256
 
     def add(self, path: str, sha256: str) -> None:

@@ -15,7 +15,7 @@ from .run_source import RunSource
 from .tasks import Task, load_task, root_around
 
 LIST: Final = "LIST"
-_NO_RECORDS: Final = (".partial", ".old")  # how names end of what is no record
+_NO_RECORDS: Final = (".partial", ".old")  # how names end of what is not a record
 
 
 class Project:

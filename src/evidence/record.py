@@ -150,7 +150,7 @@ async def _go_on(
             doubts = Journal(file.past).doubts
             for at, word in settled.items():
                 if word not in ("done", "not_done"):
-                    what = f"{word!r} is no word on an effect"
+                    what = f"{word!r} is not a word on an effect"
                     raise errors.InputError(what, file=at, remedy="say done or not_done")
             for at in settled.keys() - {*doubts}:
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"

@@ -43,7 +43,7 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
     try:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                raise RecordError("is no plain file", file=f"{name}/{entry.name}", remedy="remove it")
+                raise RecordError("is not a plain file", file=f"{name}/{entry.name}", remedy="remove it")
             files[entry.name] = read_plain(entry.path, MOST_BYTES)
     except OSError as error:
         below = Path(error.filename or folder).name

@@ -300,7 +300,7 @@ def _diagram(steps: Sequence[StepView]) -> list[str]:
 def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[str]:
     if call.decided is None:
         return []
-    # numbered, so that an alias is no word of Mermaid's
+    # numbered, so that an alias is not a word of Mermaid's
     alias = names.setdefault(call.call.name, f"t{len(names) + 1}")
     arrows = [f"    {'gate' if '.g' in call.at else 'model'} ->> gate: {step.number} {_word(call.call.name)}"]
     if call.is_made:

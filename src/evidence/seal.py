@@ -86,7 +86,7 @@ def verify_seal(root: Path, signers: Path) -> tuple[str, list[str]]:
 
 
 def _digests(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that a seal is over, "" for what is no plain file, by path. Raises OSError."""
+    """Return the SHA-256 of each file that a seal is over, "" for what is not a plain file, by path. Raises OSError."""
     digests = {}
     left = [name for name in _SEALED if os.path.lexists(root / name)]
     while left:
@@ -138,5 +138,5 @@ def _ssh_keygen(*words: str, data: bytes = b"") -> bytes:
         return bytes(done.stdout)
     except subprocess.SubprocessError as problem:
         text = os.fsdecode(getattr(problem, "stderr", None) or b"")
-        said = re.findall(r"(?m)^[^@\r\n][^\r\n]*", text)  # the lines that are no frame of @
+        said = re.findall(r"(?m)^[^@\r\n][^\r\n]*", text)  # the lines that are not framed by @
         raise OSError(0, "; ".join(said) or f"no answer in {_PATIENCE_S} s") from None

@@ -102,7 +102,7 @@ class Conversation(Generic[Made]):
         source = self._begin(partial_of(self._path) if past else None, self._began)
         if not source.run_spec().is_session:
             remedy = "go on with it by `tachograph.resume`"
-            raise InputError("this run is no conversation", file=str(self._path), remedy=remedy)
+            raise InputError("this run is not a conversation", file=str(self._path), remedy=remedy)
         if past:
             run = resume_async(source, self._path, self._settled, self._hear)
         else:
@@ -323,7 +323,7 @@ class Session(Conversation[RunResult]):
 def _whole(text: str) -> str:
     """Return a text. Raises InputError for what is none."""
     if not isinstance(text, str) or clean_text(text) != text:
-        raise InputError("what is said is no text, or holds half of a character", remedy="give whole text")
+        raise InputError("what is said is not text, or holds half of a character", remedy="give whole text")
     return text
 
 

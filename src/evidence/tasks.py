@@ -68,14 +68,14 @@ class Task(AgentFile):
         self._scripts: dict[str, list[Script]] = {}  # by the place of an agent
         began = nanoseconds_of(self.spec.clock.start)
         if began is None:
-            raise self.error("/clock/start", "is no time since 1970", 'write "2026-01-01T00:00:00Z"')
+            raise self.error("/clock/start", "is not a time since 1970", 'write "2026-01-01T00:00:00Z"')
         self.began = began
         for n, item in enumerate(self.spec.setup):
             if (item.text is None) == (item.link is None):
                 raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
         for n, fault in enumerate(self.spec.faults):
             if fault.raises is not None and exception_of(fault.raises) is None:
-                what = f"{fault.raises!a} is no exception that can be raised without arguments"
+                what = f"{fault.raises!a} is not an exception that can be raised without arguments"
                 raise self.error(f"/faults/{n}/raises", what, "name a builtin one, such as ConnectionError")
             if fault.target == "io" and fault.raises is None:
                 raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
@@ -301,7 +301,7 @@ class Task(AgentFile):
             try:
                 mount = parse_path(item.path).mount
                 if mount in self.spec.mounts or mount not in workspace.roots:
-                    raise self.error(place, f"{mount!r} is no private mount", "name one without a folder")
+                    raise self.error(place, f"{mount!r} is not a private mount", "name one without a folder")
                 if item.text is not None:
                     workspace.place(item.path, item.text)
                 else:

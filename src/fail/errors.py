@@ -130,7 +130,7 @@ class TransientModelError(ModelError):
 
 
 class InvalidModelOutput(ModelError):
-    """A model answered with something that is no reply."""
+    """A model answered with something that is not a reply."""
 
 
 class ToolFailure(Exception):

@@ -100,7 +100,7 @@ def review(project: Project, base: str) -> Review:
         revision = Revision(base, "commit")
         for path, entry in revision.files(project.root / "runs").items():
             *run, file = path.split("/", 2)
-            if run[1:] and not run[1].endswith(".partial"):  # a run that has not ended is no record
+            if run[1:] and not run[1].endswith(".partial"):  # a run that has not ended is not a record
                 then.setdefault("/".join(run), {})[file] = entry
         policies, problems = _policies(project, revision)
     except OSError as problem:

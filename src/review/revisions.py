@@ -120,7 +120,7 @@ def policy_at(text: str, beside: Path | None = None) -> Policy:
         revision = Revision(name)
     except OSError as problem:
         remedy = "name a file, or REVISION:FILE in a git repository that is yours"
-        what = f"is no file, and git finds no such revision here ({problem.strerror})"
+        what = f"is not a file, and git finds no such revision here ({problem.strerror})"
         raise InputError(what, file=text, remedy=remedy) from None
     if beside and not colon:
         path = beside.parent.resolve() / beside.name  # git goes through no link
@@ -147,7 +147,7 @@ def _git(*words: str) -> bytes:
     if program is None:
         raise OSError(0, "git is not installed")
     try:
-        return subprocess.run(  # noqa: S603 - no shell, and what a person names is no option
+        return subprocess.run(  # noqa: S603 - no shell, and what a person names is not an option
             [program, *words],
             env=_ENVIRONMENT,
             stdin=subprocess.DEVNULL,

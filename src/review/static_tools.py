@@ -27,8 +27,8 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
         policy_file: The policy.
 
     Returns:
-        The tools by name. One is left out if its schemas and effect are no literals, or may be changed later; its
-        description is empty if that is no literal. To run one raises.
+        The tools by name. One is left out if its schemas and effect are not literals, or may be changed later; its
+        description is empty if that is not a literal. To run one raises.
     """
     root = root_around(policy_file.parent)
     if root is None:

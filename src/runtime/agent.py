@@ -105,7 +105,7 @@ class Agent:
         given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
         given = [team_tool(tool) if tool in TEAM_NAMES else tool for tool in given]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
-            what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
+            what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is not a tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")
         for tool in given:
             loaded = load_tools([tool], self._root) if isinstance(tool, str) else LoadedTools([tool], {})
@@ -207,7 +207,7 @@ class Agent:
             **options: See RunOptions.
 
         Raises:
-            InputError: The history is no list of messages, or a module is only imported for its agent.
+            InputError: The history is not a list of messages, or a module is only imported for its agent.
         """
         if Agent.is_being_imported:
             remedy = 'put that under `if __name__ == "__main__":`'
@@ -218,10 +218,10 @@ class Agent:
             known = ", ".join(RunOptions.__annotations__)
             raise InputError(f"a run has {wrong}", remedy=f"a text, and {known}")
         if type(options.get("seed", 0)) is not int:
-            raise InputError("the seed is no whole number", remedy="give one, such as 7")
+            raise InputError("the seed is not a whole number", remedy="give one, such as 7")
         deadline_s = options.get("deadline_s", 0)
         if type(deadline_s) is not int or not 0 <= deadline_s <= 604_800:
-            raise InputError("deadline_s is no number of seconds", remedy="give a whole one, such as 60")
+            raise InputError("deadline_s is not a number of seconds", remedy="give a whole one, such as 60")
         instructions = [("instructions", agent.instructions) for agent in (self, *self._below)]
         for what, text in (("question", question), *instructions):
             if clean_text(text) != text:
@@ -269,7 +269,7 @@ class Agent:
             **options: See RunOptions.
 
         Raises:
-            InputError: The history is no list of messages.
+            InputError: The history is not a list of messages.
         """
         return run_in_new_loop(self.arun(question, **options))
 
@@ -292,7 +292,7 @@ class Agent:
             **options: See RunOptions.
 
         Raises:
-            InputError: The history is no list of messages.
+            InputError: The history is not a list of messages.
         """
         spec = self.spec(question, run_id=f"run-{random_hex()}", **options)
         head = head_of(spec, clock="system", began=wall_ns())

@@ -57,7 +57,7 @@ class Graph:
     def __init__(self, nodes: list[Node], work: Callable[[Task], Work]) -> None:
         for node in nodes:
             if not isinstance(node, str | Graph) and not _starts_agent(node):
-                what = f"{type(node).__name__} is no node of a graph"
+                what = f"{type(node).__name__} is not a node of a graph"
                 raise InputError(what, remedy="give agent.as_tool(...), the name of an agent, or a graph")
         if not nodes:
             raise InputError("a graph has no node", remedy="give it one")
@@ -188,7 +188,7 @@ def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Gra
         nodes: The nodes, by key; the one under "" works where no key is named.
 
     Raises:
-        InputError: One of them is no node.
+        InputError: One of them is not a node.
     """
 
     def work(task: Task) -> Work:
@@ -222,7 +222,7 @@ def loop_until(
         most: How often the node works at most.
 
     Raises:
-        InputError: One of them is no node, or `most` is no positive number.
+        InputError: One of them is not a node, or `most` is not a positive number.
     """
     if type(most) is not int or most < 1:
         raise InputError(f"a loop cannot go round {most} times", remedy="give `most` a number from 1")

@@ -29,7 +29,7 @@ def new_project(folder: Path) -> list[str]:
         OSError: A file cannot be written. Then nothing is left behind.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError("is no folder", file=str(folder), remedy="name a new folder")
+        raise InputError("is not a folder", file=str(folder), remedy="name a new folder")
     is_new = not folder.exists()
     if not is_new and any(folder.iterdir()):
         raise InputError("holds something already", file=str(folder), remedy="name a new or empty folder")

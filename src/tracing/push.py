@@ -50,7 +50,7 @@ def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> No
         NotTaken: The receiver did not take them.
     """
     if not endpoint.startswith(("http://", "https://")):
-        raise InputError("is no address of a receiver", file=endpoint, remedy="begin it with http://")
+        raise InputError("is not an address of a receiver", file=endpoint, remedy="begin it with http://")
     answers: list[str] = []
 
     def hear(response: Response, **_: Any) -> None:

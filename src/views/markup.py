@@ -58,7 +58,7 @@ def element(name: str, *content: str, **attributes: str) -> Html:
     """Return an element of HTML.
 
     Args:
-        name: Its name, which is no foreign text.
+        name: Its name, which is not foreign text.
         content: What it holds: elements, and text that is escaped.
         attributes: Its attributes; `class_` is `class`, `aria_label` is `aria-label`. Empty ones
             are left out.

@@ -36,7 +36,7 @@ def drawn(root: Node, width: int | None) -> str:
         raise InputError("needs the package rich", file="--tree", remedy=remedy) from None
 
     def label(node: Node) -> Text:
-        # foreign text is no markup, and is harmless before it gets here
+        # foreign text is not markup, and is harmless before it gets here
         text = escape_build_log(truncate(node.text, MOST))
         return Text.assemble((escape_build_log(node.at, MOST), "dim"), "  ", (text, _STYLES[node.tone]))
 

@@ -61,7 +61,7 @@ def test_bare_is_external_and_the_docstring_is_what_the_model_reads() -> None:
 def test_what_is_no_function_is_no_tool() -> None:
     with pytest.raises(ToolError, match="effect="):
         tool("pure")  # type: ignore[call-overload]
-    with pytest.raises(ToolError, match="Loose is no function"):
+    with pytest.raises(ToolError, match="Loose is not a function"):
         tool(Loose)
     with pytest.raises(ToolError, match="'effect'"):
         tool(whole, efect="pure")  # type: ignore[call-overload]

@@ -125,7 +125,7 @@ refs/heads/feature/{name}-1|icon-{name}@2x.png|ssh-ed25519 {based} someone|"etag
 
 
 def ordinary() -> list[str]:
-    """Return texts of public formats that are no secrets, always the same."""
+    """Return texts of public formats that are not secrets, always the same."""
     source = random.Random("ordinary")
     out = []
     for _ in range(12):

@@ -13,7 +13,7 @@ MUCH = 1_000_000_000
 def rows(cases: Iterable[Row]) -> list[Row]:
     """Return the different cases of a class, in order; fails where they are too few to be a class."""
     found = list(dict.fromkeys(cases))
-    assert len(found) >= 50, f"{len(found)} cases are no class"
+    assert len(found) >= 50, f"{len(found)} cases are not a class"
     return found
 
 

@@ -1,4 +1,4 @@
-"""Argument texts of a model: what is no JSON object that two programs would read alike, and what is one.
+"""Argument texts of a model: what is not a JSON object that two programs would read alike, and what is one.
 
 How a case is made gives its label, and a second reader must agree; of numbers the second reader is the label. It is
 Python's `json` with the rules of the contract: no key twice, no NaN, no half of a character, integers up to 2^53 - 1,
@@ -180,7 +180,7 @@ def _characters() -> Iterator[str]:
 
 
 def _floats() -> Iterator[str]:
-    """Doubles of every size that are no whole numbers, each as Python writes it and with digits to spare."""
+    """Doubles of every size that are not whole numbers, each as Python writes it and with digits to spare."""
     draw = random.Random(13)
     for value in (struct.unpack("<d", draw.randbytes(8))[0] for _ in range(400)):
         if math.isfinite(value) and not value.is_integer():

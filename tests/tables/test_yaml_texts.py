@@ -131,7 +131,7 @@ NO_KEYS = [
 
 
 def _no_keys() -> Iterator[Case]:
-    """What is no key, or not the one it seems, as the first entry of each mapping."""
+    """What is not a key, or not the one it seems, as the first entry of each mapping."""
     first = {key.pointer.rpartition("/")[0]: key for key in reversed(KEYS)}
     for key, form in product(first.values(), NO_KEYS):
         indent = "\n" + " " * key.column
@@ -306,7 +306,7 @@ def _types() -> Iterator[tuple[str, Any]]:
 
 
 def _numbers() -> Iterator[tuple[str, Any]]:
-    """Each number around its limits, whole floats too, and what is no number in this reader's YAML."""
+    """Each number around its limits, whole floats too, and what is not a number in this reader's YAML."""
     odd = [
         "10 000", "7 # 8\n9", "\u0661", "1" + "0" * 400,
         *"ten \"7\" '7' 1.5 -1 -1.0 9007199254740992".split(),

@@ -81,7 +81,7 @@ class TypedDocument(Generic[T]):
 
 
 def _merged(base: Any, data: Any, pointer: str, marks: dict[str, Any]) -> Any:
-    """Return data laid over a base, by key; what is no mapping replaces, and takes its marks away."""
+    """Return data laid over a base, by key; what is not a mapping replaces, and takes its marks away."""
     if isinstance(base, dict) and isinstance(data, dict):
         return {
             key: _merged(base[key], data[key], f"{pointer}/{escape_pointer(key)}", marks)
@@ -145,7 +145,7 @@ def read_document(
         extends = data["extends"]
         line, column = document.marks["/extends"]
         if not isinstance(extends, str) or os.path.isabs(extends):  # a record holds no path of the machine
-            what = "extends is no path relative to this file"
+            what = "extends is not a path relative to this file"
             raise error(what, file=name, line=line, column=column, remedy="name one file")
         if depth == _MOST_BASES:
             what = "extends a file that extends this one, or too many"

@@ -16,7 +16,7 @@ def escape_pointer(key: str) -> str:
 
 
 def parse(pointer: str) -> list[str]:
-    """Return the keys of a pointer; none for "", the whole document. Raises ValueError if it is no pointer."""
+    """Return the keys of a pointer; none for "", the whole document. Raises ValueError if it is not a pointer."""
     first, *tokens = pointer.split("/")
     if first:
         raise ValueError("a pointer begins with /")

@@ -16,7 +16,7 @@ TOO_BIG: Final = "integer beyond 2^53"
 
 
 class NotJson(ValueError):
-    """A text or value that is no JSON as we accept it; `reason` is a few words of ours."""
+    """A text or value that is not JSON as we accept it; `reason` is a few words of ours."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -82,7 +82,7 @@ def _copy(value: Any, depth: int, left: list[Any]) -> Any:
 
 def _text(text: Any) -> str:
     if type(text) is not str:
-        raise NotJson("a key that is no string")
+        raise NotJson("a key that is not a string")
     if not text.isascii():
         try:
             text.encode()
@@ -124,7 +124,7 @@ def parse(text: str, *, most: int | None = None) -> Any:
 
     Raises:
         NotJson: The text holds duplicate keys, NaN, infinities, lone surrogates, integers beyond 2^53, more than 128
-            levels, more than 8,000,000 characters or more than `most` values, or is no JSON at all.
+            levels, more than 8,000,000 characters or more than `most` values, or is not JSON at all.
     """
     if len(text) > MAX_TEXT:
         raise NotJson("text too long")

@@ -35,4 +35,4 @@ def text_of_file(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise OSError("the file is no UTF-8 text") from None
+        raise OSError("the file is not UTF-8 text") from None

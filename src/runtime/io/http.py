@@ -103,7 +103,7 @@ def _addresses(name: str, port: int) -> list[str]:
 def _canonical(text: str) -> str:
     """Return an address in canonical text; IPv4 mapped to IPv6 becomes IPv4, so that it evades no rule.
 
-    For what is no plain address this is "". A scope (`%`) names an interface of this very machine.
+    For what is not a plain address this is "". A scope (`%`) names an interface of this very machine.
     """
     try:
         address = ipaddress.ip_address(text)

@@ -39,7 +39,7 @@ def step_of(at: str) -> str:
 
 
 def number_of(step: str) -> int:
-    """Return the number of a step in its agent: 1 for `4.c0/1`; 0 for what is no step."""
+    """Return the number of a step in its agent: 1 for `4.c0/1`; 0 for what is not a step."""
     number = step[len(place_of(step)) :]
     return int(number) if number.isdecimal() else 0
 

@@ -23,9 +23,9 @@ class Call(Struct, frozen=True):
     Attributes:
         id: `tc_<step>_<index>`.
         name: The tool.
-        arguments: The arguments; None where the model's text is no JSON object.
+        arguments: The arguments; None where the model's text is not a JSON object.
         text: What the model wrote in place of a JSON object.
-        problem: Why that text is no JSON object.
+        problem: Why that text is not a JSON object.
     """
 
     id: str

@@ -2,7 +2,7 @@
 
 An agent acts under its own policy and under that of every agent above it. All of them have to allow what it does, and
 the nearest that objects is the one that is named. What it uses up counts for all of them, with what other agents below
-them use. Only repeated calls are counted for each agent by itself: that two agents read the same file is no loop.
+them use. Only repeated calls are counted for each agent by itself: that two agents read the same file is not a loop.
 """
 
 from __future__ import annotations

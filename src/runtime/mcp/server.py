@@ -134,7 +134,7 @@ def mcp(
 
     Raises:
         ToolError: The definitions have not been accepted, or a tool cannot be one of a run.
-        InputError: The name is none, there is no one place, or something is no text.
+        InputError: The name is none, there is no one place, or something is not text.
     """
     given = {"url": url, "env": env or {}, "headers": headers or {}, "timeout_s": timeout_s}
     try:
@@ -189,7 +189,7 @@ def profile_names(root: Path) -> set[str]:
 def check_place(name: str, place: ServerPlace) -> None:
     """Refuse a name that is none, or a server of no one place. Raises InputError."""
     if not _NAME.fullmatch(name):
-        raise InputError(f"{name[:80]!a} is no name of a server", remedy="use letters, digits and -")
+        raise InputError(f"{name[:80]!a} is not a name of a server", remedy="use letters, digits and -")
     if bool(place.command) == bool(place.url):
         raise InputError(f"server {name!r} needs a command or a URL, and not both", remedy="give one of them")
 
@@ -204,7 +204,7 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
         raise ToolError(f"cannot be read ({type(error).__name__})", file=path.name, remedy=_REMEDY) from None
     servers = data.get("servers") if isinstance(data, dict) and data.get("schema") == _SCHEMA else None
     if not isinstance(servers, dict) or not all(map(_is_offer, servers.values())):
-        raise ToolError("is no list of accepted tools", file=path.name, remedy=_REMEDY)
+        raise ToolError("is not a list of accepted tools", file=path.name, remedy=_REMEDY)
     return servers
 
 

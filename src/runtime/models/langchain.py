@@ -57,7 +57,7 @@ class LangChainModel:
     def __call__(self, asked: LLMInput) -> LLMOutput:
         """Ask the model once.
 
-        This is no coroutine: models keep connections of the event loop that they were first used in, and of the next
+        This is not a coroutine: models keep connections of the event loop that they were first used in, and of the next
         run it is another one.
 
         Raises:

@@ -51,7 +51,7 @@ def plain_messages(messages: Iterable[Any]) -> list[Any]:
         if kind == "human":
             parts = [] if isinstance(message.content, str) else message.content
             if any(isinstance(it, dict) and it.get("type") != "text" for it in parts):
-                raise InputError("the history holds a message that is no text", remedy="leave it out")
+                raise InputError("the history holds a message that is not text", remedy="leave it out")
             found[place] = {"role": "user", "content": text_of(message.content)}
         elif kind == "ai":
             # nothing answers a call with broken arguments but what reads them as we do

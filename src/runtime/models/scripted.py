@@ -119,7 +119,7 @@ class Script:
             what = f"$result {number} does not exist, there are {len(results)} so far"
             raise self._error(where, what, "count from 0")
         if type(pointer) is not str:
-            raise self._error(where, "at is no JSON Pointer", "write one, such as /hits/0/id")
+            raise self._error(where, "at is not a JSON Pointer", "write one, such as /hits/0/id")
         result = json.loads(results[number]["content"])
         try:
             return json_pointer.get(result, pointer)

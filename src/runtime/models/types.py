@@ -141,7 +141,7 @@ class LLMOutput(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A piece of a model's text, told while it comes; it is no line of the log.
+    """A piece of a model's text, told while it comes; it is not a line of the log.
 
     Attributes:
         at: The address of the effect.
@@ -192,13 +192,13 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         raise _Unusable("no LLMOutput")
     text, answer = _text(output.text), _text(output.final_answer)
     if not isinstance(output.tool_calls, list | tuple):
-        raise _Unusable("tool_calls is no list")
+        raise _Unusable("tool_calls is not a list")
     if len(output.tool_calls) > MAX_CALLS:
         raise _Unusable(f"more than {MAX_CALLS} tool calls")
     calls = []
     for i, call in enumerate(output.tool_calls):
         if not isinstance(call, ToolCall) or not isinstance(call.name, str):
-            raise _Unusable("a tool call that is no ToolCall with a name")
+            raise _Unusable("a tool call that is not a ToolCall with a name")
         calls.append(read_call(f"tc_{step}_{i}", clean_text(call.name)[:MAX_NAME], call.arguments))
     problem, raw, said = "", None, output.finish_reason
     if (answer is None) == (not calls) and said not in ("refusal", "pause"):
@@ -208,7 +208,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
     try:
         raw = strict_json.as_json(output.raw)
     except NotJson as error:
-        problem = problem or f"raw is no JSON: {error.reason}"
+        problem = problem or f"raw is not JSON: {error.reason}"
 
     def size() -> int:
         return sum(len(part.encode()) for part in (text or "", answer or "", *map(call_text, calls)))
@@ -230,7 +230,7 @@ def read_history(history: object) -> list[Message]:
     """Return messages, those of LangChain too, as plain data of their own.
 
     Raises:
-        InputError: They are no list of messages, or a call and its result do not stand together.
+        InputError: They are not a list of messages, or a call and its result do not stand together.
     """
     from .langchain_messages import plain_messages  # few runs have a history
 
@@ -238,7 +238,7 @@ def read_history(history: object) -> list[Message]:
         messages = strict_json.as_json(plain_messages(history))  # type: ignore[arg-type]
         convert = msgspec.convert(messages, list[_User | _Assistant | _Result])
     except (NotJson, TypeError, msgspec.ValidationError) as error:
-        what = f"the history is no list of messages ({error})"
+        what = f"the history is not a list of messages ({error})"
         raise InputError(what, remedy="pass `result.messages`") from None
     waiting: list[str] = []
     for message in (*convert, None):  # nor may a call wait at the end
@@ -252,7 +252,7 @@ def read_history(history: object) -> list[Message]:
 
 
 def read_call(call_id: str, name: str, arguments: object) -> Call:
-    """Return a proposed call with its arguments as plain data, or with the reason why they are no JSON object."""
+    """Return a proposed call with its arguments as plain data, or with the reason why they are not a JSON object."""
     try:
         if isinstance(arguments, str):
             value = strict_json.parse(arguments, most=MAX_VALUES)
@@ -282,7 +282,7 @@ def clean_text(text: str) -> str:
 
 def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise _Unusable("text that is no string")
+        raise _Unusable("text that is not a string")
     return None if value is None else clean_text(value)
 
 

@@ -264,7 +264,7 @@ class Policy:
                 try:
                     SchemaValidator({"pattern": condition["pattern"]})
                 except ValueError:
-                    what = "is no plain regular expression"
+                    what = "is not a plain regular expression"
                     raise self.error(f"{place}/pattern", what, "use no look-around") from None
         return found
 

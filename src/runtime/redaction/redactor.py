@@ -32,7 +32,7 @@ Values = dict[str, str | None]
 
 
 def scripted_key(run_id: str) -> bytes:
-    """Return the key of a scripted run. It is no secret, and protects nothing but invented values."""
+    """Return the key of a scripted run. It is not a secret, and protects nothing but invented values."""
     return sha256(f"redaction of the scripted run {run_id}".encode()).digest()
 
 

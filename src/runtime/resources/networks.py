@@ -16,7 +16,7 @@ from .url import Malformed
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# The special-purpose registries of IANA, and what is no unicast. Exceptions that the registries make inside
+# The special-purpose registries of IANA, and what is not unicast. Exceptions that the registries make inside
 # 192.0.0.0/24 and 2001::/23 are anycast services and test beds that no tool has to reach.
 _NOT_PUBLIC: tuple[_Network, ...] = tuple(
     ipaddress.ip_network(text)
@@ -53,7 +53,7 @@ class Networks:
     """Which addresses a call may connect to: public ones, and those inside the networks named."""
 
     def __init__(self, cidrs: Sequence[str]) -> None:
-        """Read the networks. Raises Malformed with `index`, the place of the first text that is no network."""
+        """Read the networks. Raises Malformed with `index`, the place of the first text that is not a network."""
         # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
         self._named: dict[tuple[int, int], set[int]] = {}
         for index, text in enumerate(cidrs):
@@ -70,7 +70,7 @@ class Networks:
             known.add(int(network.network_address) >> shift)
 
     def allows(self, address: str) -> bool:
-        """Return whether a connection to the address is allowed; False for what is no address. Never raises."""
+        """Return whether a connection to the address is allowed; False for what is not an address. Never raises."""
         if not isinstance(address, str) or "%" in address:
             return False
         try:

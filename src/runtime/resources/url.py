@@ -206,7 +206,7 @@ def _unambiguous(path: str) -> bool:
     if any(octet < 0x20 or octet == 0x7F or octet in _SEPARATORS for octet in octets):
         return False
     try:
-        text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are no UTF-8
+        text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are not UTF-8
     except UnicodeDecodeError:
         return False
     plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .

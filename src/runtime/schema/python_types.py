@@ -27,7 +27,7 @@ ReadPath = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "path:read"})]
 WritePath = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "path:write"})]
 """A string that is a path below a mount, which the tool writes."""
 Text = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "text"})]
-"""A string of an external tool that is no resource; one that as a whole is a URL is judged as one."""
+"""A string of an external tool that is not a resource; one that as a whole is a URL is judged as one."""
 AnyText = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "any"})]
 """A string of an external tool that nothing is to be judged about."""
 
@@ -49,7 +49,7 @@ _PATTERNS: Final = {
     "uuid": "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
     "decimal": "^-?[0-9]{1,30}(?:[.][0-9]{1,30})?$",
 }
-# keywords whose value is no schema; those that tell nobody anything, or that are taken by themselves
+# keywords whose value is not a schema; those that tell nobody anything, or that are taken by themselves
 _DATA: Final = ("default", "enum", "const", "examples")
 _DROPPED: Final = ("title", "discriminator", "$defs", "properties")
 

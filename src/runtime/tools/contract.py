@@ -172,10 +172,10 @@ class Tool:
             agents: Tools that start agents.
 
         Raises:
-            ToolError: Its function is no generator function.
+            ToolError: Its function is not a generator function.
         """
         if not inspect.isgeneratorfunction(self.run):
-            what = "run can start no agents, since it is no generator function"
+            what = "run can start no agents, since it is not a generator function"
             raise ToolError(what, file=self.file, remedy="let it `yield NAME, TASK`")
         tool = copy.copy(self)
         tool.inner = {it.name: it for it in agents}
@@ -247,7 +247,7 @@ def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[di
     try:
         plain = strict_json.as_json(dict(schema))
     except NotJson as error:
-        wrong.append(f"{which} is no JSON: {error.reason}; fix the schema")
+        wrong.append(f"{which} is not JSON: {error.reason}; fix the schema")
         plain = {}
     else:
         if plain.get("type") != "object" or plain.get("additionalProperties") is not False:
@@ -256,6 +256,6 @@ def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[di
     try:
         validator_of(text)
     except ValueError:
-        wrong.append(f"{which} is no valid JSON Schema; fix the schema")
+        wrong.append(f"{which} is not a valid JSON Schema; fix the schema")
         plain = {}
     return plain, text

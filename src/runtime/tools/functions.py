@@ -88,7 +88,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, Any]) -> Tool:
     if isinstance(function, type) or not hasattr(function, "__name__"):
-        what = f"{getattr(function, '__name__', type(function).__name__)} is no function"
+        what = f"{getattr(function, '__name__', type(function).__name__)} is not a function"
         remedy = 'write @tool(effect="pure") above a function, with another effect if need be'
         raise ToolError(what, remedy=remedy)
     known = [*ToolOptions.__annotations__]

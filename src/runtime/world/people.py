@@ -35,7 +35,7 @@ def answered(at: str, said: Any) -> Answered:
     if isinstance(said, bool):
         said = Answer("allow" if said else "deny")
     if not isinstance(said, Answer) or said.decision not in ("allow", "deny"):
-        why = f"{type(said).__name__[:100]} is no answer"
+        why = f"{type(said).__name__[:100]} is not an answer"
         if isinstance(said, Answer):
             why = f"{clean_text(str(said.decision))[:100]!r} is neither allow nor deny"
         return Answered(at=at, answer="silence", why=why)

@@ -292,7 +292,7 @@ def _short(text: str) -> str:
 
 
 def _whole_ms(wanted: object) -> int | None:
-    """Return the wait that a service asked for in whole milliseconds, None if it is no time."""
+    """Return the wait that a service asked for in whole milliseconds, None if it is not a time."""
     if type(wanted) is float and math.isfinite(wanted):
         wanted = math.ceil(wanted)
     return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None

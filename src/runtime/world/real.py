@@ -62,7 +62,7 @@ class Real(Performer):
         """Stop a part of the run, from any thread: "" all of it, `3.c1` a call, `3.c1/` the agent that it started.
 
         Raises:
-            InputError: The scope is no address, or the reason is another word.
+            InputError: The scope is not an address, or the reason is another word.
         """
         if why not in [*StopReason] or not isinstance(scope, str) or not scope.isascii():
             what = f"there is no stop of {scope!r} for the reason {why!r}"

@@ -31,7 +31,7 @@ PROVIDERS: Final = {
 _FORM: Final = "write PROVIDER:MODEL, the provider one of " + ", ".join(PROVIDERS)
 _MODEL: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._:/@+-]{0,199}")
 _MAX_TOKENS: Final = 8192  # room for a long reply; a model with a smaller limit needs the option
-# parameters of the SDKs that are no settings, or are set for each request
+# parameters of the SDKs that are not settings, or are set for each request
 _OURS: Final = frozenset(
     "self messages model system tools functions function_call stream stream_options n audio modalities "
     "max_completion_tokens extra_headers extra_query timeout".split()
@@ -100,13 +100,13 @@ def _settings(options: Mapping[str, Any], known: set[str]) -> JsonObject:
     try:
         settings: JsonObject = strict_json.as_json({"max_tokens": _MAX_TOKENS, **options})
     except NotJson as error:
-        raise InputError(f"the options are no JSON: {error.reason}", remedy="give plain JSON data") from None
+        raise InputError(f"the options are not JSON: {error.reason}", remedy="give plain JSON data") from None
     extra = settings.get("extra_body", {})
     if not isinstance(extra, dict) or extra.keys() & (_OURS | known):
-        raise InputError("the option 'extra_body' is no object of other settings", remedy="give such")
+        raise InputError("the option 'extra_body' is not an object of other settings", remedy="give such")
     for name in sorted(settings.keys() - known):
         remedy = did_you_mean(name, known, "leave it out, or put it into 'extra_body'")
         raise InputError(f"no request has the option {name[:80]!r}", remedy=remedy)
     if type(settings["max_tokens"]) is not int or settings["max_tokens"] < 1:
-        raise InputError("the option 'max_tokens' is no number of tokens", remedy="give 1 or more")
+        raise InputError("the option 'max_tokens' is not a number of tokens", remedy="give 1 or more")
     return settings

@@ -63,7 +63,7 @@ def kept_for(provider: str, kept: Any) -> JsonObject:
     try:
         kept = strict_json.as_json(kept)
     except NotJson as error:
-        raise InvalidModelOutput(f"the reply has a part that is no JSON: {error.reason}") from None
+        raise InvalidModelOutput(f"the reply has a part that is not JSON: {error.reason}") from None
     return {"provider": provider, "kept": kept, "seal": _seal(kept)}
 
 

@@ -68,7 +68,7 @@ class ProviderModel:
         Raises:
             TransientModelError: Worth another attempt: 429, 5xx, or a reply that breaks off.
             TimeoutError: The service was silent for too long before the reply began.
-            InvalidModelOutput: What came is no reply.
+            InvalidModelOutput: What came is not a reply.
             ModelError: Anything else.
         """
         limit = max(1, min(asked.max_output_tokens, self.options["max_tokens"]))
@@ -157,7 +157,7 @@ async def _bound(response: Any) -> None:
     kind = response.headers.get("content-type", _EVENT_STREAM).lower()
     is_compressed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
     if is_compressed or (response.is_success and _EVENT_STREAM not in kind):
-        raise InvalidModelOutput("the reply is no plain stream of events: check the address")
+        raise InvalidModelOutput("the reply is not a plain stream of events: check the address")
 
 
 class LoopClients:
