@@ -200,6 +200,6 @@ def test_messages_of_langchain_are_a_history() -> None:
     assert asked["tool_calls"] == [call("add", {"a": 1}, "x")]
     assert (result["name"], result["tool_call_id"], result["content"]) == ("add", "x", '"three"')
     image = message("human", [{"type": "image_url", "image_url": {"url": "data:"}}])
-    for wrong, remedy in ((message("system", "Be short."), "instructions"), (image, "no text")):
+    for wrong, remedy in ((message("system", "Be short."), "instructions"), (image, "not text")):
         with pytest.raises(InputError, match=remedy):
             Agent(chat, [], Policy.from_dict(POLICY)).run("What?", history=[wrong])

@@ -310,7 +310,7 @@ def test_a_conversation_goes_on_after_its_process(project: Path, begin: Any, cap
     assert exit_code("run", "chats/talker_1") == exit_code("resume", "chats/talker_1") == 2
     said = capsys.readouterr().err
     assert "is a conversation; " in said and "needs a terminal" in said
-    assert "the model that it has" in begin("chats/talker_1", "--llm", "openai:other", code=2).text
+    assert "its own model" in begin("chats/talker_1", "--llm", "openai:other", code=2).text
     terminal = begin("chats/talker_1", command="resume")
     terminal.until("1 turn so far; the last answer:\nstill here\n")
     terminal.type("\x1b[A", "work", label="")
@@ -335,7 +335,7 @@ agent = Agent(model, ["mail"], Policy.load("policy/talker.yaml"))
 def test_an_agent_in_code_is_talked_with(project: Path, begin: Any) -> None:
     (project / "app.py").write_text(APP)
     words = ("mine/talk", "--agent", "app:agent")
-    assert "said of a model" in begin(*words, "--llm", "openai:gpt", code=2).text
+    assert "options of a model" in begin(*words, "--llm", "openai:gpt", code=2).text
     terminal = begin(*words)
     terminal.type("one\r", "approval: tool", label="[y/n]")
     terminal.type("y\r", "turn 1: ")
@@ -397,7 +397,7 @@ sys.modules.update((name, None) for name in [*sys.modules, "prompt_toolkit"] if 
     [
         (("talker",), HIDDEN, 'pip install "tachograph[chat]"'),
         (("nobody",), PROGRAM, "there is no such task"),
-        (("s/live",), PROGRAM, "names no model, or several; give --llm"),
+        (("s/live",), PROGRAM, "does not name one model; give --llm"),
         (("talker", "--llm", "openai:"), PROGRAM, "PROVIDER:MODEL"),
     ],
 )

@@ -126,7 +126,7 @@ def test_replace_removes_nothing_but_a_record() -> None:
     with pytest.raises(TachographError):
         record(agent(), "q", out="mine", replace=True)
     assert Path("mine/thesis.txt").exists()
-    with pytest.raises(TachographError, match="in its way"):
+    with pytest.raises(TachographError, match="in the way"):
         record(agent(), "q", out="mine/thesis.txt/run")
 
 

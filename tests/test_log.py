@@ -162,13 +162,13 @@ LINES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "no run": lambda lines: [
         log_again(b"".join(lines), lambda texts: [*texts[:2], canonical(Waited(at="1.m2.w")), *texts[2:]])
     ],
-    "make no run": lambda lines: [log_again(b"".join(lines), lambda it: nested(it[0], it[1], it[-1]))],
+    "form a run": lambda lines: [log_again(b"".join(lines), lambda it: nested(it[0], it[1], it[-1]))],
 }
 # likewise, how its folder is
 FOLDERS: dict[str, Callable[[Path], object]] = {
     "trace.json: missing": lambda folder: (folder / "trace.json").unlink(),
     "notes.txt: belongs": lambda folder: (folder / "notes.txt").touch(),
-    "more: plain": lambda folder: (folder / "more").mkdir(),
+    "more: regular": lambda folder: (folder / "more").mkdir(),
     "cannot read": lambda folder: folder.rename(folder.with_name("elsewhere")),
     "trace.json: follow": lambda folder: (folder / "trace.json").write_bytes(b"{}"),
     "no manifest": lambda folder: (folder / "manifest.json").write_bytes(b"[]"),

@@ -328,7 +328,7 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     for given in ({}, {"command": ["a"], "url": "http://a.test/"}, *texts):
         with pytest.raises(InputError, match="command"):
             mcp("srv", **given)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no name"):
+    with pytest.raises(InputError, match="not a name"):
         mcp("s__v", command=command)
     lock = accepted(tmp_path)
     before = lock.read_bytes()

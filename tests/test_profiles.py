@@ -68,11 +68,11 @@ def test_a_profile_says_all_of_the_agent_of_a_run(project: Path) -> None:
 
 WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"profile": "looked"}, "tasks/s/asked.yaml:1:"),
-    ({}, {"tools": ["echo"]}, "stands beside a profile"),
-    ({}, {"instructions": "Look."}, "stands beside a profile"),
+    ({}, {"tools": ["echo"]}, "cannot be set beside a profile"),
+    ({}, {"instructions": "Look."}, "cannot be set beside a profile"),
     ({"instructions": "Of {{whom}}."}, {}, "profiles/looker.yaml:1:"),
     ({"policy": None}, {}, "names no policy"),
-    ({"policy": {"file": "../policy.yaml"}}, {}, "out of the project"),
+    ({"policy": {"file": "../policy.yaml"}}, {}, "outside of the project"),
     ({"plan": {"file": "policy/none.yaml"}}, {}, "policy/none.yaml"),
     ({"hand_over_to": ["none"]}, {}, "'none'"),
     ({"tools": ["delegate"]}, {}, "delegate"),
@@ -95,9 +95,9 @@ def test_what_is_wrong_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("looker",), "is asked one question"),
+        (("looker",), "takes one question"),
         (("lookr", "What?"), "profiles/lookr.yaml"),
-        (("looker", "What?"), "names no model"),
+        (("looker", "What?"), "name one model"),
         (("looker", "", "--llm", "openai:m"), "a question"),
         (("looker", "What", "now?", "--llm", "openai:m"), "in quotes"),
         (("nobody", "What?", "--llm", "openai:m"), "profiles/nobody.yaml"),

@@ -270,7 +270,7 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
         pass
     tachograph.record(other, "hello", out=tmp_path / "run")
     cut(tmp_path / "run", 2, tmp_path / "open")
-    with pytest.raises(InputError, match="no conversation"), SyncSession(other, tmp_path / "open"):
+    with pytest.raises(InputError, match="not a conversation"), SyncSession(other, tmp_path / "open"):
         pass
 
 

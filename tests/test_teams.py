@@ -312,7 +312,7 @@ def test_a_function_starts_the_same_agents_everywhere(tmp_path: Path, capsys: Ca
 @pytest.mark.parametrize(
     ("functions", "words"),
     [
-        ({"echo": ["anna"]}, "no generator function"),
+        ({"echo": ["anna"]}, "generator function"),
         ({"pipeline": ["nobody"]}, "there is no profile 'nobody'"),
         ({"nothing": ["anna"]}, "tools/nothing.py"),
     ],

@@ -85,9 +85,9 @@ def talk(
     if folder.is_dir():
         raise InputError("the conversation has ended", file=project.label(name), remedy="begin another one")
     if (past and (llm or options)) or (task is None and (llm or options or base_url)):
-        given = "what is said of a model" if task is None else "--llm and --llm-option"
+        given = "the options of a model" if task is None else "--llm and --llm-option"
         remedy = f"leave out {given}"
-        raise InputError("goes on with the model that it has", file=project.label(name), remedy=remedy)
+        raise InputError("goes on with its own model", file=project.label(name), remedy=remedy)
 
     def begin(partial: Path | None, started: Callable[[Real], None]) -> RunSource:
         def began(world: Real) -> None:
@@ -251,7 +251,7 @@ class Chat:
             if self._answer is not None and not self._answer.done():
                 self._answered(said)
             elif self._works and said.lower() in _YES + _NO:  # too late for a question, or early for the next
-                self._tell([harmless("nothing is asked now", dim=True)])
+                self._tell([harmless("there is no open question", dim=True)])
             elif said.startswith("/") and not said.startswith("//"):
                 try:
                     self._tell(map(harmless, self._command(*said.partition(" ")[::2])))

@@ -115,7 +115,7 @@ def end_as_by_ctrl_c() -> None:
 
 def _by_name(context: click.Context, option: click.Parameter, headers: tuple[str, ...]) -> dict[str, str]:
     if any("=" not in header for header in headers):
-        raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
+        raise InputError("is not of the form NAME=VALUE", file="--header", remedy="give a name and a value")
     return dict(header.split("=", 1) for header in headers)
 
 
@@ -145,7 +145,7 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
 
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
-        raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
+        raise InputError("has no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
     for name in names:
         if not project.folder(name).is_dir():
             raise not_ended(project.label(name), partial_of(project.folder(name)))

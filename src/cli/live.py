@@ -58,7 +58,7 @@ def record_live(
         InputError: The model cannot be had, or the task is not for it.
     """
     if task.is_session:
-        raise task.error("", "is a conversation", f"have it by `tachograph chat {task.folder}`")
+        raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
     return _answered(record(new_run(task, llm, base_url, options, people), folder, _tell))
@@ -98,7 +98,7 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
         InputError: There is no such profile, it names no model, or the question is none.
     """
     if not question:
-        raise InputError("is asked nothing", file=profile, remedy="give a question, or use `tachograph chat`")
+        raise InputError("needs a question", file=profile, remedy="give a question, or use `tachograph chat`")
     named = read_profile(project.root, profile).value.model  # refuses a profile that there is not
     return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm or named)
 
@@ -127,7 +127,7 @@ def task_for_chat(project: Project, given: str, llm: str | None) -> Task:
 
 def _new_task(project: Project, kind: str, of: str, about: Mapping[str, Any], llm: str | None) -> Task:
     if not llm:
-        raise InputError("names no model, or several", file=of, remedy="give --llm PROVIDER:MODEL")
+        raise InputError("does not name one model", file=of, remedy="give --llm PROVIDER:MODEL")
     name = re.sub("[^a-z0-9_]", "_", of.lower())
     number = next(it for it in count(1) if _take(project, f"{kind}/{name}_{it}"))
     label = f"tasks/{kind}/{name}_{number}.yaml"

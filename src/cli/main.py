@@ -106,7 +106,7 @@ def run(
     from ..evidence.tasks import load_task
 
     if profile is not None and len(tasks) != 1:
-        raise InputError("is asked one question", file=profile, remedy="give it in quotes")
+        raise InputError("takes one question", file=profile, remedy="give it in quotes")
     start = Path(tasks[0]).parent if tasks and profile is None else Path()
     project, failed = project_at(start), False
     names = tasks or project.task_names()
@@ -120,12 +120,12 @@ def run(
 
             task = task_for_question(project, profile, given, llm)
         if task.root != project.root:
-            raise task.error("", "the task is of another project", "change into that project")
+            raise task.error("", "the task belongs to another project", "change into that project")
         _say_wider(task)
         if task.is_scripted:
             if llm or base_url or options or approve:
                 remedy = "give it llm: {live: [...]}, or leave out the options"
-                raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
+                raise task.error("/llm", "the task has a script, and not a live model", remedy)
             folder = project.folder(task.folder)
             is_external = any(tool.acts_beside_io for tool in task.tools)
             earlier = earlier_lines(task, folder) if is_external and not again else None
@@ -311,7 +311,7 @@ def resume(
 def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word]:
     """Return a person's word on each effect in doubt. Raises InputError for two of one."""
     for at in {*done} & {*not_done}:
-        raise InputError("happened and did not happen", file=at, remedy="say one of them")
+        raise InputError("is given as done and as not done", file=at, remedy="give one of them")
     return {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
 
 

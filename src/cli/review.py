@@ -55,7 +55,7 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
     from ..review.words import as_data, markdown, summary, told
 
     if is_markdown and is_json:
-        raise InputError("exclude each other", file="--markdown and --json", remedy="give one of them")
+        raise InputError("cannot be used together", file="--markdown and --json", remedy="give one of them")
     before = policy_at(old, Path(new))
     after = policy_at(new, Path(old))
     tools = next(filter(None, map(tools_beside, map(Path, (new, old, "policy")))), {})

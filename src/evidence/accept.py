@@ -41,7 +41,7 @@ def acceptable(source: RunSource, folder: Path, name: str, *, exposure: bool = F
         remedy = "record it anew with the model: tachograph run"
         raise RecordError("has drifted, and a live model would be asked again", file=name, remedy=remedy)
     if gravest.kind == "EXPOSURE" and not exposure:
-        remedy = "mend it, or accept it with --exposure"
+        remedy = "hide it again, or accept it with --exposure"
         raise RecordError(f"the new record would show what this one hides: {what}", file=name, remedy=remedy)
     return found
 

@@ -55,7 +55,7 @@ class AgentFile:
     def inside(self, pointer: str, path: str) -> Path:
         """Return a path of the project. Raises TaskError for one that leads out of it."""
         if "\0" in path or not (self.root / path).resolve().is_relative_to(self.root):
-            raise self.error(pointer, "leads out of the project", "name a path inside")
+            raise self.error(pointer, "is outside of the project", "name a path inside it")
         return self.root / path
 
     @property

@@ -141,7 +141,7 @@ def cleared(out: str | Path, *, replace: bool | None = None) -> Path:
         raise OutputError(f"{folder}: is not a folder of its own; name one, such as my-run")
     if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
         remedy = "name another folder" + ("" if replace is None else ", or give `record` replace=True")
-        raise OutputError(f"{folder}: a record lies here; {remedy}")
+        raise OutputError(f"{folder}: a record is already here; {remedy}")
     return folder
 
 

@@ -61,10 +61,10 @@ def open_folder(folder: Path) -> Path:
         for made in (*reversed(missing), partial):
             sync(made.parent)
     except OSError as error:
-        what = f"cannot be made ({system_reason(error)}); see to what stands in its way"
+        what = f"cannot be created ({system_reason(error)}); remove what is in the way"
         if isinstance(error, FileExistsError) and partial.is_dir() and not partial.is_symlink():
             os.close(lock(partial))  # says if another process goes on with it
-            what = "a run that has not ended lies here; resume it, or remove the folder to begin anew"
+            what = "the folder holds a run that has not ended; resume it, or remove the folder to begin anew"
         raise OutputError(f"{partial}: {what}") from None
     return partial
 
@@ -80,7 +80,7 @@ def _refuse_other(folder: Path) -> None:
     is_free = not folder.exists() and not folder.is_symlink()
     is_record = folder.is_dir() and not folder.is_symlink()
     if not is_free and not (is_record and {path.name for path in folder.iterdir()} <= {*NAMES}):
-        what = "something else than a record lies here; remove it, or name another folder"
+        what = "the folder holds something other than a record; remove it, or name another folder"
         raise OutputError(f"{folder}: {what}")
 
 

@@ -82,7 +82,7 @@ class LiveRun(Task):
         head = head_in(folder)
         if head.model.path != "live":
             remedy = f"record it anew: tachograph run {task.folder}"
-            what = "the task is for live models, and the run is none"
+            what = "the task is for live models, but its run was scripted"
             raise RecordError(what, file=str(folder), remedy=remedy)
         if not models:
             first = ModelChoice(head.model, head.options)

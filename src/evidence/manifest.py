@@ -100,7 +100,7 @@ class InputLog:
             written = os.write(self._fd, line)
             if written != len(line):
                 os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)  # other threads may still write
-                raise OSError(errno.ENOSPC, "a line was written in part")
+                raise OSError(errno.ENOSPC, "a line was only partly written")
             self.inputs[path] = sha256
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ def files_of_tests(root: Path, files: Iterable[Path]) -> list[Path]:
     """Return the files given, or else all in `policy/tests` of a project. Raises InputError if there is none."""
     found = [*files] or sorted((root / "policy" / "tests").glob("*.yaml"))
     if not found:
-        raise InputError("holds no test", file="policy/tests", remedy="write one")
+        raise InputError("contains no tests", file="policy/tests", remedy="write one")
     return found
 
 
@@ -126,13 +126,13 @@ def read_tests(root: Path, file: Path) -> FileOfTests:
     for number, test in enumerate(document.value.tests):
         if sum(item is not None for item in (test.call, test.reach, test.touch, test.step)) != 1:
             remedy = "give call, reach, touch or step"
-            raise document.error(f"/tests/{number}", "asks nothing, or more than one thing", remedy)
+            raise document.error(f"/tests/{number}", "must ask one thing", remedy)
         if (test.reach or test.touch) and test.tool not in gate.tools:
             remedy = did_you_mean(test.tool, gate.tools, "name the tool that meets it")
             raise document.error(f"/tests/{number}", f"there is no tool {test.tool!r}", remedy)
         for name in test.used.keys() - {*_COUNTED}:
             remedy = did_you_mean(name, _COUNTED, f"known are {', '.join(_COUNTED)}")
-            raise document.error(f"/tests/{number}/used", f"nothing counts {name!r}", remedy)
+            raise document.error(f"/tests/{number}/used", f"there is no counter {name!r}", remedy)
     return FileOfTests(document, gate, [_question(test, policy) for test in document.value.tests])
 
 

@@ -153,8 +153,8 @@ async def _go_on(
                     what = f"{word!r} is not a word on an effect"
                     raise errors.InputError(what, file=at, remedy="say done or not_done")
             for at in settled.keys() - {*doubts}:
-                known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"
-                raise errors.InputError("this effect is not in doubt", file=at, remedy=known)
+                known = f"in doubt are {', '.join(doubts)}" if doubts else "no effect has an unknown outcome"
+                raise errors.InputError("the outcome of this effect is known", file=at, remedy=known)
             open_doubts = [at for at in doubts if at not in settled]
             spec = taken_in(spec, [line.text for line in file.past])
             words: dict[str, Word] = {}

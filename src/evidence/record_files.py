@@ -43,7 +43,7 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
     try:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                raise RecordError("is not a plain file", file=f"{name}/{entry.name}", remedy="remove it")
+                raise RecordError("is not a regular file", file=f"{name}/{entry.name}", remedy="remove it")
             files[entry.name] = read_plain(entry.path, MOST_BYTES)
     except OSError as error:
         below = Path(error.filename or folder).name
@@ -112,7 +112,7 @@ def log_of(content: bytes, name: str, *, is_open: bool = False) -> list[Line]:
     except Damaged as error:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     if not lines or not isinstance(lines[0].event, RunStarted):
-        raise RecordError("does not begin with a run", file=name, remedy="restore it from git")
+        raise RecordError("does not begin with the start of a run", file=name, remedy="restore it from git")
     return lines
 
 

@@ -42,12 +42,12 @@ def seal(root: Path, key: Path) -> int:
     digests = _digests(root)
     for name, sha256 in digests.items():
         if not sha256:
-            raise InputError("is a link, or no plain file", file=name, remedy="put a file in its place")
+            raise InputError("is a link, or not a regular file", file=name, remedy="put a file in its place")
         if {*name} & {*"\n\r\\"}:
-            raise InputError("sha256sum would not write its name as it is", file=name, remedy="rename it")
+            raise InputError("has a name that sha256sum cannot list", file=name, remedy="rename it")
         if re.search(r"(?:\.partial|\.old|/__pycache__)/", name):  # git keeps none of them
             remedy = "resume the run, or remove the folder"
-            raise InputError("is of an open run, or left over", file=name, remedy=remedy)
+            raise InputError("is of a run that has not ended", file=name, remedy=remedy)
     sums = b"".join(os.fsencode(f"{digests[name]}  {name}\n") for name in sorted(digests, key=os.fsencode))
     try:
         signature = _ssh_keygen("sign", "-q", _NAMESPACE, "-f", os.path.abspath(key), data=sums)

@@ -323,7 +323,7 @@ class Session(Conversation[RunResult]):
 def _whole(text: str) -> str:
     """Return a text. Raises InputError for what is none."""
     if not isinstance(text, str) or clean_text(text) != text:
-        raise InputError("what is said is not text, or holds half of a character", remedy="give whole text")
+        raise InputError("the message is not text, or contains a lone surrogate", remedy="remove it")
     return text
 
 

@@ -84,7 +84,7 @@ def overview(events: Sequence[log.Event]) -> tuple[str, str, int, str]:
     try:
         steps = len(steps_of(events))
     except (LookupError, ValueError):  # whole lines at addresses that no run has
-        raise RecordError("the lines make no run", remedy="restore the log from git") from None
+        raise RecordError("the lines do not form a run", remedy="restore the log from git") from None
     end = events[-1] if events else None
     ending, mode = (end.ending, end.mode) if isinstance(end, log.RunEnded) else ("open", "")
     model = "".join(key_of(it.model) for it in events[:1] if isinstance(it, log.RunStarted))

@@ -72,7 +72,7 @@ class Task(AgentFile):
         self.began = began
         for n, item in enumerate(self.spec.setup):
             if (item.text is None) == (item.link is None):
-                raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
+                raise self.error(f"/setup/{n}", "needs either text or link", "give one of them")
         for n, fault in enumerate(self.spec.faults):
             if fault.raises is not None and exception_of(fault.raises) is None:
                 what = f"{fault.raises!a} is not an exception that can be raised without arguments"
@@ -80,13 +80,13 @@ class Task(AgentFile):
             if fault.target == "io" and fault.raises is None:
                 raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
         if bool(self.spec.question) == bool(self.spec.turns) and (self.spec.turns or not self.spec.llm.live):
-            raise self.error("", "needs a question or turns, and not both", "give one of them")
+            raise self.error("", "needs either a question or turns", "give one of them")
         if (self.spec.llm.stub is None) == (not self.spec.llm.live):
-            raise self.error("/llm", "needs a script or live models, and not both", "give stub or live")
+            raise self.error("/llm", "needs either a script or live models", "give stub or live")
         self.is_scripted = self.spec.llm.stub is not None
         for key in ("approvals", "faults", "turns"):
             if not self.is_scripted and getattr(self.spec, key):
-                raise self.error(f"/{key}", "a task for live models cannot have it", "remove it")
+                raise self.error(f"/{key}", "a task for live models cannot set it", "remove it")
         if self.is_scripted:
             self.models_at("")  # refuses a script that is none
 
@@ -95,8 +95,8 @@ class Task(AgentFile):
         names = AgentPart.__struct_fields__
         for name in names:
             if name != "variables" and getattr(self.spec, name) != getattr(AgentPart(), name):
-                remedy = "say it there, or leave out profile"
-                raise self.error(join([name]), "stands beside a profile", remedy)
+                remedy = "set it in the profile, or leave out profile"
+                raise self.error(join([name]), "cannot be set beside a profile", remedy)
         self._profile = Profile(self.spec.profile, self, (self, "/profile"))
         its = {name: getattr(self._profile.spec, name) for name in names}
         its["variables"] = its["variables"] | self.spec.variables
@@ -386,7 +386,7 @@ def load_task(path: str | Path, root: Path | None = None) -> Task:
         raise TaskError(where, file=str(path), remedy="move it into a project")
     label = source.relative_to(root).as_posix()
     if source.parent.parent.name != "tasks":  # a check would not find its run
-        raise TaskError("is at no place of a task", file=label, remedy="move it to tasks/KIND/NAME.yaml")
+        raise TaskError("is not in tasks/KIND/", file=label, remedy="move it to tasks/KIND/NAME.yaml")
     task = Task(root, read_document(source, label, TaskFile, TaskError))
     place = f"{source.parent.name}-{source.stem}"
     if task.spec.id != place:

@@ -45,13 +45,13 @@ def problems_of(files: Mapping[str, bytes], name: str, *, rendered: bool = True)
     try:
         derived = derive(files[STATE], events, steps_of(events), inputs, made)
     except (LookupError, ValueError, AssertionError, RecursionError):  # whole lines that make no run
-        return [f"{name}/{STATE}: its lines make no run; restore it from git"]
+        return [f"{name}/{STATE}: its lines do not form a run; restore it from git"]
     task = f"tasks/{name.removeprefix('runs/')}.yaml"
     if isinstance(events[0], RunStarted) and name.startswith("runs/") and events[0].task not in ("", task):
         return [f"{name}/{STATE}: is of {events[0].task}; restore the record of {task} from git"]
     held = {file: files[file] for file in NAMES if file != MANIFEST}
     is_held = manifest(events, held, inputs, made) == files[MANIFEST]
-    what = "is rendered in another way today" if is_held else f"does not follow from {STATE}"
+    what = "is rendered differently today" if is_held else f"does not follow from {STATE}"
     remedy = "restore it from git, or record the run again"
     other = [file for file in NAMES if derived[file] != files[file] and (rendered or not is_held)]
     return foreign + [f"{name}/{file}: {what}; {remedy}" for file in other]

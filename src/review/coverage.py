@@ -55,7 +55,7 @@ def coverage(gate: Gate, tests: Sequence[tuple[PolicyTest, Question]]) -> Covera
         InputError: A test fails.
     """
     for failing in [it for it, question in tests if compared(it, gate.ask(question))]:
-        remedy = "mend it first: `tachograph policy test` says how it fails"
+        remedy = "fix it first: `tachograph policy test` says how it fails"
         raise InputError(f"the test {failing.name!r} fails already", remedy=remedy)
     calls: dict[str, list[Call]] = {}
     for _, question in tests:

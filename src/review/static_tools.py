@@ -52,7 +52,7 @@ class _Unread:
     tools: Sequence[Tool] = ()
 
     def start(self, place: str, arguments: dict[str, Any]) -> NoReturn:
-        raise RuntimeError("the profile was only named")
+        raise RuntimeError("the profile was only read by name")
 
 
 def _tool(path: Path) -> Tool:

@@ -211,7 +211,7 @@ class Agent:
         """
         if Agent.is_being_imported:
             remedy = 'put that under `if __name__ == "__main__":`'
-            raise InputError("a run begins where the module is imported", remedy=remedy)
+            raise InputError("importing the module starts a run", remedy=remedy)
         unknown = options.keys() - RunOptions.__annotations__.keys()
         if unknown or not isinstance(question, str):
             wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
@@ -225,7 +225,7 @@ class Agent:
         instructions = [("instructions", agent.instructions) for agent in (self, *self._below)]
         for what, text in (("question", question), *instructions):
             if clean_text(text) != text:
-                raise InputError(f"the {what} holds half of a character", remedy="give whole text")
+                raise InputError(f"the {what} contains a lone surrogate", remedy="remove it")
         return structs.replace(
             self._spec(question, run_id),
             seed=options.get("seed", 0),

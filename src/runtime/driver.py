@@ -50,12 +50,12 @@ class InDoubt(TachographError):
 
     def __init__(self, places: list[str]) -> None:
         self.places = places
-        what = "nobody knows if these happened; see `tachograph show`, and say it of each"
+        what = "it is unknown whether these happened; look with `tachograph show`, and say for each"
         super().__init__(f"{what}: {', '.join(places)}")
 
     def lines(self) -> list[str]:
         """Return what is in doubt, and how to say it."""
-        return [str(self), "say so with `tachograph resume RUN --done AT` or `--not-done AT`"]
+        return [str(self), "use `tachograph resume RUN --done AT` or `--not-done AT`"]
 
 
 class Driver:

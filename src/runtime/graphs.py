@@ -99,7 +99,7 @@ class Graph:
             InputError: As of Agent.
         """
         if given := rest.keys() & {"window", "output_type", "plan"}:
-            raise InputError(f"a graph takes no {min(given)}", remedy="give it to an agent of the graph")
+            raise InputError(f"a graph does not take {min(given)}", remedy="give it to an agent of the graph")
         return Agent(_Starter(name), [self.as_tool(name, "Works on a task.")], policy, **rest)
 
 
@@ -201,7 +201,7 @@ def route(choose: Callable[[str], str] | Node, nodes: Mapping[str, Node]) -> Gra
             key = choose(task.text)
         node = nodes.get(key, nodes.get(""))
         if node is None:
-            return {"ending": "no_route", "answer": f"there is no way called {key[:80]!r}"}
+            return {"ending": "no_route", "answer": f"there is no branch called {key[:80]!r}"}
         return (yield from _done(node, task))
 
     return Graph([*([choose] if isinstance(choose, Node) and nodes else []), *nodes.values()], work)
@@ -225,7 +225,7 @@ def loop_until(
         InputError: One of them is not a node, or `most` is not a positive number.
     """
     if type(most) is not int or most < 1:
-        raise InputError(f"a loop cannot go round {most} times", remedy="give `most` a number from 1")
+        raise InputError(f"a loop cannot run {most} times", remedy="give `most` a number from 1")
 
     def work(task: Task) -> Work:
         given, ended = task, Ended()

@@ -32,7 +32,7 @@ def new_project(folder: Path) -> list[str]:
         raise InputError("is not a folder", file=str(folder), remedy="name a new folder")
     is_new = not folder.exists()
     if not is_new and any(folder.iterdir()):
-        raise InputError("holds something already", file=str(folder), remedy="name a new or empty folder")
+        raise InputError("is not empty", file=str(folder), remedy="name a new or empty folder")
     try:
         for source in sorted(path for path in _TEMPLATE.rglob("*") if path.is_file()):
             name = source.relative_to(_TEMPLATE).as_posix()

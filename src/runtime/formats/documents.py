@@ -103,7 +103,7 @@ def read_plain(path: str | Path, most: int) -> bytes:
         raise FileNotFoundError(str(problem)) from None
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(0, "no plain file", str(path))
+            raise OSError(0, "not a regular file", str(path))
         pieces, size = [], 0
         # a buffer is made for each
         while size <= most and (piece := file.read(min(_PIECE, most + 1 - size))):
@@ -179,7 +179,7 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     found = [leaf for error in islice(errors, _MOST_ERRORS) for leaf in _likely(error)]
     worst = max(found, key=_depth, default=None)
     if worst is None:
-        return "", "the file is not of its schema", "compare it with the documentation"
+        return "", "the file does not fit its schema", "compare it with the documentation"
     pointer, limit = join(worst.absolute_path), worst.validator_value
     if worst.validator == "additionalProperties":
         unknown = next(key for key in worst.instance if key not in worst.schema.get("properties", {}))

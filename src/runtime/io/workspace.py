@@ -114,8 +114,8 @@ class Workspace:
             with contextlib.suppress(Malformed):
                 known = parse_host(name)
             if known != name:
-                remedy = f"write {known!r}" if known else "give a host as in a URL, without scheme and port"
-                raise InputError(f"host {name!r} is in no URL", remedy=remedy)
+                remedy = f"write {known!r}" if known else "give a host name without scheme and port"
+                raise InputError(f"host {name!r} is not written as in a URL", remedy=remedy)
 
     def __enter__(self) -> Workspace:
         try:

@@ -74,7 +74,7 @@ class LogFile:
         written = os.write(self._fd, line)
         # where the disk takes a part, it is asked for the rest to hear why
         if written != len(line) and os.write(self._fd, line[written:]) != len(line) - written:
-            raise OSError("a line was written in part")
+            raise OSError("a line was only partly written")
 
     def sync(self) -> None:
         """Put what was written on the disk. Raises OSError."""

@@ -287,7 +287,7 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
             raise ConnectionError(f"the variable {missing} is not set")
         headers = {name: Template(text).safe_substitute(values).strip() for name, text in headers.items()}
     for name in (it for it, text in headers.items() if not (text.isascii() and text.isprintable())):
-        what = f"no request can have what stands in the header {name}"  # which the SDK would show
+        what = f"the value of the header {name} cannot be sent"  # which the SDK would show
         raise ConnectionError(what)
     async with httpx2.AsyncClient(
         headers=headers,

@@ -191,7 +191,7 @@ def check_place(name: str, place: ServerPlace) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(f"{name[:80]!a} is not a name of a server", remedy="use letters, digits and -")
     if bool(place.command) == bool(place.url):
-        raise InputError(f"server {name!r} needs a command or a URL, and not both", remedy="give one of them")
+        raise InputError(f"server {name!r} needs either a command or a URL", remedy="give one of them")
 
 
 def read_lock(path: Path) -> dict[str, dict[str, Any]]:

@@ -30,7 +30,7 @@ class Fallback:
     def __init__(self, models: Iterable[Model | ChatModel | str]) -> None:
         given = list(models) if isinstance(models, Iterable) and not isinstance(models, str) else []
         if len(given) < 2 or not all(map(is_model, given)):
-            raise InputError("a Fallback is of two models or more", remedy="give a list of models")
+            raise InputError("a Fallback needs two models or more", remedy="give a list of models")
         self.models: tuple[Model, ...] = tuple(model for it in given for model in models_of(it))
 
 

@@ -103,7 +103,7 @@ def _settings(options: Mapping[str, Any], known: set[str]) -> JsonObject:
         raise InputError(f"the options are not JSON: {error.reason}", remedy="give plain JSON data") from None
     extra = settings.get("extra_body", {})
     if not isinstance(extra, dict) or extra.keys() & (_OURS | known):
-        raise InputError("the option 'extra_body' is not an object of other settings", remedy="give such")
+        raise InputError("the option 'extra_body' is not an object of further settings", remedy="give one")
     for name in sorted(settings.keys() - known):
         remedy = did_you_mean(name, known, "leave it out, or put it into 'extra_body'")
         raise InputError(f"no request has the option {name[:80]!r}", remedy=remedy)
