@@ -14,7 +14,6 @@ from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.policy.rules.approval import CallPoint, UnaskedCall, Unattended
 from tachograph.runtime.policy.rules.arg_schema import ArgumentsPoint, Enforcement
 from tachograph.runtime.policy.rules.arguments import Demanded, Judgeable, Unasked
-from tachograph.runtime.policy.rules.cycle_detection import MostRepeats
 from tachograph.runtime.policy.rules.loop_budget import Limits, Need
 from tachograph.runtime.policy.rules.redact import Revealed
 from tachograph.runtime.policy.rules.resources import Places, TextPoint
@@ -114,7 +113,6 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
         ],
         True,
     ),
-    MostRepeats: (st.builds(MostRepeats, st.integers(0, 4)), list(range(6)), True),
     Limits: (
         st.builds(Limits, limits),
         [Need(name, used, more) for name in BUDGETS for used in range(4) for more in (0, 1, 2)],

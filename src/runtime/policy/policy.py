@@ -25,7 +25,6 @@ from .retry import Schedule
 from .rules.approval import Unattended
 from .rules.arg_schema import Enforcement
 from .rules.arguments import Demanded, Judgeable, Unasked
-from .rules.cycle_detection import MostRepeats
 from .rules.loop_budget import Limits
 from .rules.redact import Revealed
 from .rules.resources import Places
@@ -70,7 +69,7 @@ class Policy:
         networks: `private_networks`.
         mounts: `sandbox.mounts`.
         enforcement: `arg_schema_enforcement`.
-        repeats: `cycle_detection.max_repeats`.
+        repeats: `cycle_detection`.
         agents: `agents`.
         schedule: `retry`; nothing is tried again without it.
         unattended: `approval.required_for`.
@@ -93,7 +92,7 @@ class Policy:
         self.networks = self._leaf_at("/private_networks", lambda: Networks(said.private_networks))
         self.mounts = Mounts(said.sandbox.mounts)
         self.enforcement = Enforcement(said.arg_schema_enforcement)
-        self.repeats = MostRepeats(said.cycle_detection.max_repeats)
+        self.repeats = Limits(msgspec.to_builtins(said.cycle_detection))
         self.agents = Limits(msgspec.to_builtins(said.agents))
         self.schedule = Schedule(*msgspec.structs.astuple(said.retry)) if said.retry else Schedule()
         self.unattended = Unattended(said.approval.required_for)
