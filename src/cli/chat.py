@@ -98,8 +98,8 @@ def talk(
             return project.conversation(partial, chat.approve, began)
         assert task is not None
         if partial is None:
-            return new_run(task, llm, base_url, options, chat.approve, started=began)
-        return open_run(task, partial, base_url, chat.approve, started=began)
+            return new_run(task, llm, base_url, options, approve=chat.approve, started=began)
+        return open_run(task, partial, base_url, approve=chat.approve, started=began)
 
     end_as_by_ctrl_c()  # the terminal is left as it was
     chat = Chat(name, past)

@@ -30,7 +30,6 @@ from ..runtime.models.providers import model_of
 from ..runtime.models.types import Model
 from ..runtime.policy.prices import key_of
 from ..runtime.run import RunMade
-from ..runtime.world.people import Approve
 from .approval import approve_at_terminal
 from .common import as_yaml, end_as_by_ctrl_c, say
 
@@ -61,23 +60,18 @@ def record_live(
         raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
-    return _answered(record(new_run(task, llm, base_url, options, people), folder, _tell))
+    return _answered(record(new_run(task, llm, base_url, options, approve=people), folder, _tell))
 
 
 def new_run(
-    task: Task,
-    llm: str | None,
-    base_url: str | None,
-    options: Iterable[str],
-    approve: Approve | None,
-    **rest: Any,
+    task: Task, llm: str | None, base_url: str | None, options: Iterable[str], **rest: Any
 ) -> LiveRun:
     """Return a new run of a task; `rest` as of LiveRun. Raises InputError."""
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     models = [model_of(llm or task.spec.llm.live[0], base_url=base_url, options=dict(map(_option, options)))]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
-    source = LiveRun(task, models, _own_models(task), approve=approve, **rest)
+    source = LiveRun(task, models, _own_models(task), **rest)
     if not task.document.paths:  # made of a question, or for a conversation
         source.head()
         with source.workspace(lambda path, sha256: None):
@@ -164,17 +158,16 @@ def resume_live(
     """Go on with a run of a live model; arguments as above. Raises InputError."""
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
-    return _answered(resume(open_run(task, partial_of(folder), base_url, people), folder, settled, _tell))
+    source = open_run(task, partial_of(folder), base_url, approve=people)
+    return _answered(resume(source, folder, settled, _tell))
 
 
-def open_run(
-    task: Task, partial: Path, base_url: str | None, approve: Approve | None, **rest: Any
-) -> LiveRun:
+def open_run(task: Task, partial: Path, base_url: str | None, **rest: Any) -> LiveRun:
     """Return the open run of a task that a folder holds; `rest` as of LiveRun. Raises InputError."""
     head = head_in(partial)
     models = [model_of(key_of(head.model), base_url=base_url, options=head.options)]
     models += [model_of(key_of(it.name), options=it.options) for it in head.fallbacks]
-    return LiveRun.of(task, partial, models, _own_models(task), approve, **rest)
+    return LiveRun.of(task, partial, models, _own_models(task), **rest)
 
 
 def _own_models(task: Task) -> dict[str, Model]:

@@ -71,7 +71,6 @@ class LiveRun(Task):
         folder: Path,
         models: Sequence[Any] = (),
         own_models: Mapping[str, Any] | None = None,
-        approve: Approve | None = None,
         **rest: Any,
     ) -> LiveRun:
         """Return the run that a folder holds, for which the record answers unless models are given.
@@ -91,7 +90,7 @@ class LiveRun(Task):
             choices = [ModelChoice(it.model, it.options) for it in heads]
             choices.sort(key=lambda it: it != first)  # an agent that names no model has that of the run
             own_models = {key_of(it.name): it for it in choices}
-        return cls(task, models, own_models or {}, head, approve, read_key(folder), **rest)
+        return cls(task, models, own_models or {}, head, key=read_key(folder), **rest)
 
     def models_at(self, place: str, model: str = "") -> Sequence[Any]:
         """Return the models of the agent at a place, which may have one of its own."""
