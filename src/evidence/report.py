@@ -123,16 +123,18 @@ def counts(steps: Sequence[StepView], denials: Sequence[str] | None = None) -> s
 
 
 def _rows(step: StepView, link: Link) -> list[str]:
-    if step.refused is not None:
-        return [_row(step, "*refused before the model was asked*", step.refused, "", link=link)]
-    calls = [_row(step, f"*{escape_markdown(_said_by(it))}*", None, "", mode="") for it in step.received]
+    if (refused := step.refused) is not None:
+        what = "*refused before the model was asked*"
+        return [_row(step, what, _in_words(refused), link(refused.place), mode=step.mode)]
+    calls = [_row(step, f"*{escape_markdown(_said_by(it))}*") for it in step.received]
     calls += [_call_row(step, call, link) for call in step.calls]
     if (reply := step.reply) is None or reply.problem:
         problem = "" if reply is None else f": {escape_markdown(reply.problem)}"
-        return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked))), *calls]
+        attempts = str(len(step.asked))
+        return [_row(step, f"*no usable reply{problem}*", attempts=attempts, mode=step.mode), *calls]
     if step.calls:
         return calls
-    return [*calls, _row(step, "*answer*" if _has_answer(step) else "*no answer*", None, "")]
+    return [*calls, _row(step, "*answer*" if _has_answer(step) else "*no answer*", mode=step.mode)]
 
 
 def _said_by(message: Message) -> str:
@@ -146,7 +148,7 @@ def _has_answer(step: StepView) -> bool:
 def _call_row(step: StepView, call: CallView, link: Link) -> str:
     text = f"{code_span(call.call.name, 64)} {code_span(call_text(call.call))}"
     if call.decided is None:
-        return _row(step, text, None, "not reached", mode="")
+        return _row(step, text, attempts="not reached")
     without = "none" if call.stopped is None else "stopped"
     if call.told is not None:
         without = "answered at once" if call.handed is None else "handed over"
@@ -154,9 +156,9 @@ def _call_row(step: StepView, call: CallView, link: Link) -> str:
         without = f"an agent ({call.agent.ended.ending if call.agent.ended else 'not ended'})"
     results = ", ".join(attempt.result for attempt in call.attempts)
     attempts = f"{len(call.attempts)} ({results})" if call.attempts else without
-    verdict = call.verdict
-    mode, said = _mode_of(step, call, verdict), _said(call)
-    return _row(step, text, verdict, attempts, mode=mode, said=said, link=link)
+    verdict = call.verdict or call.decided
+    decision = ", ".join(filter(None, (_in_words(verdict), _said(call))))
+    return _row(step, text, decision, link(verdict.place), attempts, _mode_of(step, call, verdict))
 
 
 def _said(call: CallView) -> str:
@@ -168,29 +170,23 @@ def _said(call: CallView) -> str:
     return f"a person said {answer.answer}" + (f" ({who})" if who else "")
 
 
-def _mode_of(step: StepView, call: CallView, verdict: log.Decided | None) -> str:
+def _mode_of(step: StepView, call: CallView, verdict: log.Decided) -> str:
     """Return the failure mode of a call; calls of its step that went well have none of it."""
-    if verdict is not None and verdict.decision == "deny":
+    if verdict.decision == "deny":
         return step.mode if step.mode == _MODES_OF_DENIALS.get(verdict.rule) else ""
     if call.is_made and call.status == "ok":
         return classify(Succeeded(recovered=len(call.attempts) > 1), "inform").mode or ""
     return step.mode
 
 
+def _in_words(decided: log.Decided) -> str:
+    return f"{decided.decision}, `{decided.rule}`"
+
+
 def _row(
-    step: StepView,
-    text: str,
-    decided: log.Decided | None,
-    attempts: str,
-    *,
-    mode: str | None = None,
-    said: str = "",
-    link: Link = _as_code,
+    step: StepView, text: str, decision: str = "", rule: str = "", attempts: str = "", mode: str = ""
 ) -> str:
-    verdict = "" if decided is None else f"{decided.decision}, `{decided.rule}`"
-    verdict += f", {said}" if said else ""
-    rule = "" if decided is None else link(decided.place)
-    return f"| {step.at} | {text} | {verdict} | {rule} | {attempts} | {step.mode if mode is None else mode} |"
+    return f"| {step.at} | {text} | {decision} | {rule} | {attempts} | {mode} |"
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
