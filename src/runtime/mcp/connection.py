@@ -44,11 +44,12 @@ for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
-class Session:
+class Connection:
     """A thread that opens a client of the SDK and holds it open. It is used once `ready` has returned.
 
     Args:
         place: Where the server is.
+        server: The server, which has to offer what was accepted; None where that is not yet asked for.
         said: Gets the last of what a program writes to its standard error, or how an endpoint refused; None where
             nobody wants to know.
 
@@ -63,12 +64,14 @@ class Session:
     client: Client
     offered: dict[str, dict[str, Any]]
 
-    def __init__(self, place: ServerPlace, said: bytearray | None = None) -> None:
+    def __init__(
+        self, place: ServerPlace, server: McpServer | None = None, said: bytearray | None = None
+    ) -> None:
         try:
             import mcp  # noqa: F401 - said here, and not in a thread
         except ImportError:
             raise InputError("MCP servers need the SDK", remedy='pip install "tachograph[mcp]"') from None
-        self._place, self._said = place, said
+        self._place, self._server, self._said = place, server, said
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._open: Future[None] = Future()
@@ -142,23 +145,9 @@ class Session:
             await self._stop.wait()
 
     def _judge(self) -> None:
-        """Refuse what the server offers. Raises PermissionError."""
-
-
-class Connection(Session):
-    """A server that is started or connected to, and offers what was accepted.
-
-    Args:
-        server: The server.
-    """
-
-    def __init__(self, server: McpServer) -> None:
-        self._server = server
-        super().__init__(server.place)
-
-    def _judge(self) -> None:
+        """Refuse what differs from what was accepted. Raises PermissionError."""
         server = self._server
-        if differences := changes(server.offered, self.offered):
+        if server is not None and (differences := changes(server.offered, self.offered)):
             warn(
                 "the MCP server %s offers other tools than mcp.lock holds (%s); look at them with "
                 "`tachograph mcp inspect %s %s`, and accept them with `tachograph mcp accept` likewise",
@@ -200,9 +189,9 @@ class Connection(Session):
 def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     """Return what a server offers, and end it. Raises InputError."""
     said = bytearray()
-    session = Session(place, said)
+    connection = Connection(place, said=said)
     try:
-        session.ready()
+        connection.ready()
     except OSError as error:
         by_hand = "check the command, written after `--`, by starting it yourself"
         remedy = "check the URL, and which headers it wants" if place.url else by_hand
@@ -213,8 +202,8 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
         if not place.passed and (words := said.decode(errors="replace").split()):
             what += f"; the last that it said: {' '.join(words)}"
         raise InputError(what, file=where, remedy=remedy) from None
-    session.close()
-    return session.offered
+    connection.close()
+    return connection.offered
 
 
 def _told(error: BaseException) -> BaseException:

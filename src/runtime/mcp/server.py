@@ -88,7 +88,7 @@ class McpServer:
         def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
             from .connection import Connection  # needs the SDK, which is an extra
 
-            connection: Connection = io.held(self, lambda: Connection(self))
+            connection: Connection = io.held(self, lambda: Connection(self.place, self))
             return connection.call(name, arguments)
 
         # a place is what the policy says it is, and never what a server says
