@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..effects import Effect, Wait
 from ..log.events import Decided, Failed, Outcome, Stopped
-from ..policy.retry import may_repeat
+from ..policy.retry import backoff_ms, may_repeat
 from .state import RunState
 
 
@@ -43,11 +43,11 @@ async def with_retries(
             return objection, before + attempt
         if type(outcome) is not Failed:
             return outcome, before + attempt
-        schedule = run.gate.policy.schedule
-        retries = min(one.gate.policy.schedule.max_retries for one in run.authority.chain)
+        retries = min(one.gate.policy.retry.max_retries for one in run.authority.chain)
         repeatable = attempt <= retries and may_repeat(outcome, idempotent=idempotent)
         identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
-        wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
+        backoff = backoff_ms(run.gate.policy.retry, attempt, identity, outcome.retry_after_ms)
+        wait = Wait(backoff * 1_000_000)
         if not repeatable or not run.authority.has_time(wait.ns) or not may_go_on():
             return outcome, before + attempt
         waited = await run.driver.perform(f"{at}.w", wait)

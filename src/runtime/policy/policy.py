@@ -21,7 +21,6 @@ from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..resources.url import Malformed
 from ..schema.validator import SchemaValidator
 from .prices import Price, millionths
-from .retry import Schedule
 from .rules.approval import Unattended
 from .rules.arg_schema import Enforcement
 from .rules.arguments import Demanded, Judgeable, Unasked
@@ -31,7 +30,7 @@ from .rules.resources import Places
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
-from .sections import Condition, OnFailure, PolicyFile
+from .sections import Condition, OnFailure, PolicyFile, Retry
 
 T = TypeVar("T")
 _IN_CODE = "<policy>"
@@ -71,7 +70,7 @@ class Policy:
         enforcement: `arg_schema_enforcement`.
         repeats: `cycle_detection`.
         agents: `agents`.
-        schedule: `retry`; nothing is tried again without it.
+        retry: `retry`; nothing is tried again without it.
         unattended: `approval.required_for`.
         approval_timeout_s: Seconds that a person has to answer.
         on_deny: What follows a denial: `terminate` or `inform`.
@@ -94,7 +93,7 @@ class Policy:
         self.enforcement = Enforcement(said.arg_schema_enforcement)
         self.repeats = Limits(msgspec.to_builtins(said.cycle_detection))
         self.agents = Limits(msgspec.to_builtins(said.agents))
-        self.schedule = Schedule(*msgspec.structs.astuple(said.retry)) if said.retry else Schedule()
+        self.retry = said.retry or Retry(0, 0, 0)
         self.unattended = Unattended(said.approval.required_for)
         self.approval_timeout_s, self.on_deny = said.approval.timeout_s, said.on_deny
         failing = said.on_failure

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import hashlib
 
-from msgspec import Struct
-
 from ..log.events import Failed
+from .sections import Retry
 
 
-class Schedule(Struct, frozen=True):
-    """The `retry` section of a policy. Without one, nothing is tried twice.
+def backoff_ms(retry: Retry, attempt: int, identity: str, retry_after_ms: int | None) -> int:
+    """Return the wait after a failed attempt in milliseconds: `min(base * 2^(attempt-1) +- 20 %, cap)`.
 
-    Attributes:
-        max_retries: How many attempts may follow the first.
-        base_ms: The wait after the first failure, in milliseconds.
-        cap_ms: The longest wait, in milliseconds.
+    Args:
+        retry: What the policy says.
+        attempt: The number of the attempt, from 1.
+        identity: What the jitter is a pure function of.
+        retry_after_ms: What the service asked for; it replaces the exponential part, up to the cap.
     """
-
-    max_retries: int = 0
-    base_ms: int = 0
-    cap_ms: int = 0
-
-    def backoff_ms(self, attempt: int, identity: str, retry_after_ms: int | None = None) -> int:
-        """Return the wait after a failed attempt in milliseconds: `min(base * 2^(attempt-1) +- 20 %, cap)`.
-
-        Args:
-            attempt: The number of the attempt, from 1.
-            identity: What the jitter is a pure function of.
-            retry_after_ms: What the service asked for; it replaces the exponential part, up to the cap.
-        """
-        if retry_after_ms is not None:
-            return max(0, min(retry_after_ms, self.cap_ms))
-        draw = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") % 401
-        return min((self.base_ms << (attempt - 1)) * (800 + draw) // 1000, self.cap_ms)
+    if retry_after_ms is not None:
+        return max(0, min(retry_after_ms, retry.backoff_cap_ms))
+    draw = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") % 401
+    return min((retry.backoff_base_ms << (attempt - 1)) * (800 + draw) // 1000, retry.backoff_cap_ms)
 
 
 def may_repeat(failed: Failed, *, idempotent: bool) -> bool:
