@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -32,9 +32,6 @@ from ..runtime.policy.prices import key_of
 from ..runtime.run import RunMade
 from .approval import approve_at_terminal
 from .common import as_yaml, end_as_by_ctrl_c, say
-
-if TYPE_CHECKING:
-    from ..runtime.models.providers.model import ProviderModel
 
 # what a task says of its one run, and not of its agent
 _OF_ONE_RUN: Final = "id title question turns forked clock llm approvals faults expected".split()
@@ -69,7 +66,8 @@ def new_run(
     """Return a new run of a task; `rest` as of LiveRun. Raises InputError."""
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
-    models = [model_of(llm or task.spec.llm.live[0], base_url=base_url, options=dict(map(_option, options)))]
+    first = llm or task.spec.llm.live[0]
+    models: list[Model] = [model_of(first, base_url=base_url, options=dict(map(_option, options)))]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
     source = LiveRun(task, models, _own_models(task), **rest)
     if not task.document.paths:  # made of a question, or for a conversation
@@ -175,7 +173,7 @@ def _own_models(task: Task) -> dict[str, Model]:
     return {model: _named_in(profile, "/model", model) for model, profile in named.items()}
 
 
-def _named_in(file: AgentFile, pointer: str, name: str) -> ProviderModel:
+def _named_in(file: AgentFile, pointer: str, name: str) -> Model:
     """Return the model that a file names at a place. Raises InputError for one that cannot be had."""
     try:
         return model_of(name)

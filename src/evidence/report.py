@@ -76,7 +76,9 @@ def report(events: Sequence[log.Event], steps: Sequence[StepView] | None = None)
     failures = [line for step in every for line in _failures(step)]
     if failures:
         parts += ["## Failures", "", *failures, ""]
-    parts += [*_budgets(head, steps), *_diagram(steps), *_provenance(head)]
+    rows = [f"| {name} | {used} | {allowed} |" for name, used, allowed in budgets(head, steps)]
+    parts += ["## Budgets", "", "| budget | used | allowed |", "|---|---:|---:|", *rows, ""]
+    parts += [*_diagram(steps), *_provenance(head)]
     return "\n".join(parts) + "\n"
 
 
@@ -256,11 +258,6 @@ def budgets(head: log.RunStarted, steps: Sequence[StepView]) -> list[tuple[str, 
         for name, number in used.items()
         if name in limits
     ]
-
-
-def _budgets(head: log.RunStarted, steps: Sequence[StepView]) -> list[str]:
-    rows = [f"| {name} | {used} | {allowed} |" for name, used, allowed in budgets(head, steps)]
-    return ["## Budgets", "", "| budget | used | allowed |", "|---|---:|---:|", *rows, ""]
 
 
 # ---- the diagram -----------------------------------------------------------------------------------------------------

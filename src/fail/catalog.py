@@ -32,9 +32,6 @@ class Rule(StrEnum):
     GATE_ERROR = "gate_error"
 
 
-RULES: Final = tuple(Rule)
-
-
 class _InWords(StrEnum):
     """Texts that records hold, each with words for people."""
 

@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ...fail.errors import InputError, system_reason, warn
 from ..formats.strict_json import NotJson, as_json
 from ..models.providers.environment import variable
-from .server import ServerPlace, changes
+from .server import McpServer, ServerPlace, changes
 
 if TYPE_CHECKING:
     from mcp import Client
-
-    from .server import McpServer
 
 T = TypeVar("T")
 MOST_BYTES: Final = 8_000_000  # of one message

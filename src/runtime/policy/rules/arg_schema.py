@@ -10,12 +10,11 @@ from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...log.values import Call
-from ...schema.validator import VALUE_LIMITS, shape_of
+from ...schema.validator import VALUE_LIMITS, Mismatch, shape_of
 from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample, Unreadable
 from .arguments import KEYWORDS, examples
 
 if TYPE_CHECKING:
-    from ...schema.validator import Mismatch
     from ...tools.contract import Tool
     from ..policy import Policy
 
