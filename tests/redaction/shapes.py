@@ -78,6 +78,8 @@ s-s4t2ud- h:64 | RGAPI- uuid | sk-lf- uuid | wandb_v1_ A:27 _ A:50 |
 -----BEGIN·OpenVPN·Static·key·V1-----¶ h:32 ¶ h:32 ¶-----END·OpenVPN·Static·key·V1----- |
 -----BEGIN·RSA·PRIVATE·KEY-----¶ b:64 ¶ b:64 ¶-----END·RSA·PRIVATE·KEY----- |
 -----BEGIN·PRIVATE·KEY-----¶ b:64 |
+-----BEGIN+PRIVATE+KEY-----%0A A:64 %0A-----END+PRIVATE+KEY----- |
+"SecretAccessKey":·" b:40 " | "SessionToken":·" b:120 " | curl·-u·bob: A:14 |
 PuTTY-User-Key-File-3:·ssh-ed25519¶Private-Lines:·1¶ b:64 ¶Private-MAC:· h:64 |
 ----·BEGIN·SSH2·ENCRYPTED·PRIVATE·KEY·----¶ b:64 ¶----·END·SSH2·ENCRYPTED·PRIVATE·KEY·----
 """

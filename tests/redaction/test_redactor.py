@@ -24,7 +24,7 @@ from tests.redaction.shapes import SHAPES, draw
 KEY = scripted_key("run")
 ALL = (*KINDS, KNOWN)
 PHRASE, ODD = "correct horse battery staple", 'pä"ss\\w/o+r d=?'
-MAIL, TOKEN, FORGED = "someone@mail.test", "ghp_" + "a1B2" * 9, "<secret:email:0123ab>"
+MAIL, TOKEN, FORGED = "zo\xeb@m\xfcll.test", "ghp_" + "a1B2" * 9, "<secret:email:0123ab>"
 
 
 def redactor(kinds: tuple[str, ...] = KINDS, known: dict[str, str] | None = None) -> Redactor:
