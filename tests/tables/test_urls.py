@@ -98,6 +98,7 @@ def _out_of_the_prefix() -> Iterator[str]:
     # dots that are cut off with the blanks behind them, and wide forms that fold into the plain ones
     up += " %5c.. %255c.. ..%09 ..%0d%0a ... .... ..%20 %20 .%20. %20.. ..%C2%A0"
     wide = ["".join(chr(ord(c) + 0xFEE0) for c in text) for text in ("..", "/..", "..;", "%2e%2e", "..\\")]
+    wide += [f"..{like}" for like in "\xa5\u20a9\u2044\u2215\u2216"]  # slashes on a code page of Windows
     climbs = [*up.split(), *map(quote, ["\u2024", "\u2025", "\u2026", *wide])]
     for climb, form in product(climbs, ("/open/{0}/shut", "/open/a/{0}/{0}/shut", "/open/{0}")):
         yield f"https://{PREFIXED}{form.format(climb)}"
@@ -120,7 +121,7 @@ def _plain() -> Iterator[str]:
 
 
 def _in_the_prefix() -> Iterator[str]:
-    paths = ["", *"a a/b.c a.b/ ...a ..a a.. %41 %E2%82%AC a%20b a-b_c~d (x) 'q'".split()]
+    paths = ["", *"a a/b.c a.b/ ...a ..a a.. %41 %C2%A5 %E2%82%AC a%20b a-b_c~d (x) 'q'".split()]
     for path, tail in product(paths, ("", "?", "?../..", "#/../..", "?a=%2e%2e%2f")):
         yield f"https://{PREFIXED}/open/{path}{tail}"
 

@@ -194,8 +194,9 @@ def parse_entry(text: str) -> Target:
 _OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
 _SEPARATORS = frozenset(b"./\\;")
 _MARKS = "./\\;%"
+_LIKE_SLASHES = r"\xa5\u20a9\u2044\u2215\u2216"  # code pages of Windows make slashes and backslashes of them
 # a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
-_HOLLOW = rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)"
+_HOLLOW = rf"[/{_LIKE_SLASHES}][.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:[/{_LIKE_SLASHES}]|\Z)"
 
 
 def _unambiguous(path: str) -> bool:
