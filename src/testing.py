@@ -245,9 +245,12 @@ def _reply(data: Any) -> Any:
     if not isinstance(data, dict) or data.keys() - {*LLMOutput.__struct_fields__}:
         raise Refused("a reply is an object with the fields of LLMOutput")
     proposed = data.get("tool_calls", [])
-    if not isinstance(proposed, list) or not all(isinstance(call, dict) for call in proposed):
-        raise Refused("tool_calls is not a list of objects", "/tool_calls")
-    calls = [ToolCall(call.get("name"), call.get("arguments")) for call in proposed]
+    known = {"name", "arguments"}
+    if not isinstance(proposed, list) or any(
+        not isinstance(it, dict) or it.keys() != known for it in proposed
+    ):
+        raise Refused("tool_calls is not a list of objects with name and arguments", "/tool_calls")
+    calls = [ToolCall(**call) for call in proposed]
     reply = read_reply(LLMOutput(**{**data, "tool_calls": calls}), "1.m1", 1, 0)
     if reply.problem:
         raise Refused(reply.problem)

@@ -265,6 +265,8 @@ def test_keys_are_in_the_order_of_code_points() -> None:
 def test_a_reply_is_an_object_with_known_fields() -> None:
     texts = [
         "[]", "1", '{"tool_calls":[1]}', '{"tool_calls":"x"}', '{"answer":"x"}', "{}", '{"final_answer":1}',
+        '{"tool_calls":[{"name":"a"}]}', '{"tool_calls":[{"name":"a","arguments":{},"tool":"b"}]}',
+        '{"tool_calls":[{"name":"a","arguments":{}}],"final_answer":"x","finish_reason":"pause"}',
     ]  # fmt: skip
     for text in texts:
         with pytest.raises(Refused):
