@@ -34,6 +34,14 @@ def test_what_cannot_be_decided_is_refused(call: Any) -> None:
         decide(Policy.from_dict(POLICY), TOOLS, [])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("odd", [None, 0, False, []])
+def test_a_fact_that_is_no_text_is_not_passed_over(odd: Any) -> None:
+    policy = roomy([], url_allowlist=["a.test"], sandbox={"mounts": {"box": "read"}})
+    address = {"rule": "url_allowlist", "target": "https://a.test/", "address": odd}
+    found = {"rule": "sandbox_path", "path": "box/a", "access": "read", "found": odd}
+    assert {decide_fact(policy, fact).decision for fact in (address, found)} == {"deny"}
+
+
 def test_repeats_are_counted() -> None:
     calls = [{"name": "echo", "arguments": {}}] * 3
     assert [it.decision for it in decide(POLICY, TOOLS, calls)] == ["allow", "allow", "deny"]

@@ -107,7 +107,7 @@ class SandboxPathRule(Rule):
             if about.found == UNBOUND:
                 mount = about.path.partition("/")[0]
                 yield Unreadable(f"mount {quote_untrusted(mount)} is not part of this run")
-            elif about.found:
+            elif about.found != "":
                 yield Unreadable(f"the path contains a {about.found}, which the sandbox does not follow")
         elif isinstance(about, Call) and tool is not None:
             for place in tool.places:

@@ -131,7 +131,7 @@ class Networks(Leaf[UrlPoint]):
         self._table = NetworkTable(self.cidrs)
 
     def allows(self, point: UrlPoint) -> bool:
-        return not point.address or self._table.allows(point.address)
+        return point.address == "" or self._table.allows(point.address)
 
     def beyond(self, old: Networks) -> Iterator[tuple[str, UrlPoint | None]]:
         for cidr in self.cidrs:
