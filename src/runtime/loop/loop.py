@@ -1,6 +1,7 @@
 """The loop of a run. It touches nothing: what it wants done it asks of the driver, what it decides it writes as a line.
 
-    run_loop            takes steps until one has an ending
+    run_loop            one question, or one conversation, to its last line
+    _live               takes steps until one has an ending; each step is as follows
       _receive            reads messages; waits for a turn, or for agents that are at work when the answer is given
       _take_step
         authority.ask       is there budget for another step? if not, the run ends; asked again after a summary
@@ -10,11 +11,20 @@
         make_calls          if the reply has calls: decides and makes them, and asks people and hooks (calls.py)
         _take_answer        if it has an answer: one of the type asked for ends the run, unless a hook sends it back
       StepEnded           the end of each step is a line
+      TurnEnded           so is the end of a turn of a conversation, which then waits for the next turn
     RunEnded            and so is the end of the run
 
-A call may start an agent (calls.py), which lives as this one does, one level down in the same log.
+A call may start an agent (calls.py), which lives as this one does (`_live`), one level down in the same log.
 
 What happened is a value, a happening: `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does.
+`found` is such a classification, of what happened last: without an ending, the run goes on. `run.classify` also notes
+the mode for the line of the step.
+
+`run` (state.py) is the agent at work. Of its parts, `run.authority` holds its gates and what is used up of the budgets,
+`run.window` the messages that the model is shown, and `run.mailbox` those that are not read yet. `run.driver` performs
+effects, and knows what somebody outside asks for. `run.note` writes a line, and `run.at` gives its address in this
+step: `2.m1` asks the model, `2.d` denies the step, `2.r` reads messages, `2.s` shows less, `2.u1` does what is asked
+from outside, `2.t` ends the turn, and `2.e` the step (log/addresses.py).
 """
 
 from __future__ import annotations
@@ -54,8 +64,8 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
     while True:
         run.step += 1
         run.driver.begin_step(run.place, run.step)
-        run.mode, run.cost = None, 0
-        if not await _receive(run):
+        run.mode, run.cost = None, 0  # of this step: set where something is classified, and by each reply
+        if not await _receive(run):  # the conversation was closed, or the team mate stopped
             await run.stop_children(resting=True)
             return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
@@ -75,18 +85,19 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     """Take one step. Returns what follows, and the answer that ends the run."""
-    ruling, stopped, used = run.authority.ask(Step()), None, run.authority.used["tokens"]
+    used, found = run.authority.used["tokens"], None
+    ruling = run.authority.ask(Step())
     if ruling.verdict.decision == "allow":
-        stopped = await _compact(run)
-        if stopped is None and run.authority.used["tokens"] != used:
+        found = await _compact(run)
+        if found is None and run.authority.used["tokens"] != used:
             ruling = run.authority.ask(Step())  # a summary may have used up what there was
     if ruling.verdict.decision != "allow":
         run.note_ruling(run.at("d"), ruling)
         return run.classify(Denied(Rule(ruling.verdict.rule)), above=ruling.above), None
     run.authority.add("iterations")
-    stopped = stopped or await hooks.before_model(run)
-    if stopped is not None:
-        return stopped, None
+    found = found or await hooks.before_model(run)
+    if found is not None:
+        return found, None
     reply = await _ask_model(run, "m", run.window.messages())
     if not isinstance(reply, ModelReplied):
         return reply, None
@@ -117,7 +128,10 @@ async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str 
 
 
 async def _receive(run: RunState) -> bool:
-    """Read what came, or wait for it; an agent that is stopped waits for nothing. False if nothing comes any more."""
+    """Read what came, or wait for it; an agent that is stopped waits for nothing. False if nothing comes any more.
+
+    A conversation is idle where it waits for a turn; a team mate rests where it waits for what it is told next.
+    """
     # between two turns; what agents of the one before said is read with the next
     is_idle = run.spec.is_session and not run.place and not run.has_others_at_work
     _do_as_asked(run)
@@ -166,7 +180,7 @@ async def _compact(run: RunState) -> Classification | None:
     """Leave out old results, and sum up the older half, where that is asked for. Returns what ends the run, or None."""
     limits, focus = run.spec.window, None
     if not run.place:
-        focus, run.driver.focus = run.driver.focus, None
+        focus, run.driver.focus = run.driver.focus, None  # somebody asks for a summary now, whatever the size
     results, keep = 0, 1
     if focus is None:
         if limits is None or run.window.size <= limits.max_bytes:
