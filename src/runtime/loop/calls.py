@@ -1,20 +1,26 @@
 """What lies between a proposed call and its result.
 
-    make_calls          the calls of a reply: those that only read side by side, else one after another
+    make_calls          the calls of a reply, each by its place in the step: `c0`, `c1`
+    _make_some          all side by side if they only read, else one after another, until one ends the run
       _decide             the gate allows, denies, or wants a person; a call that was refused before is refused again
       hooks.before_call   may deny the call, want a person, or change its arguments; then the gate decides anew
       _ask_person         if the gate or a hook wants one; after a yes the gate decides once more
-      _invoke             only after an allow
-        with_retries        attempts, until one succeeds, is denied late, or may not be repeated
+      _invoke             only after an allow; one of these four carries the call out:
+        start_agent         where the tool is an agent, which may go on in the place of this one (outcomes.py)
+        _run_function       where the function of the tool starts agents; their calls go to _make_some in turn
+        tool.answer         where the loop itself answers
+        _attempt            everywhere else
+          with_retries        attempts, until one succeeds, is denied late, or may not be repeated
           judge               facts that the tool met are decided again here, then the size of the result
-        _run_function       in place of attempts, where the function of the tool starts agents; its calls come here too
-        start_agent         likewise, where the tool is an agent, which may go on in the place of this one (outcomes.py)
-        tool.answer         likewise, where the loop itself answers
-        returned            counts the result, and asks the hooks about it
-      window.add_result   the model reads the result, or why there is none
+      returned            counts the result, and asks the hooks about it (outcomes.py)
+    window.add_result   the model reads the result, or why there is none
 
 Objections are lines of their own, so that a replay and another policy see them. What follows for the run is looked up
-in `fail/catalog.py`.
+in `fail/catalog.py`; a `Told` is that, and what the model reads of the call.
+
+The address of a line begins with the step and the place of the call (log/addresses.py): `2.c0.d` decides it, `2.c0.p`
+is a person's answer, `2.c0.i1` the first attempt, `2.c0.i1.d1` an objection to what that met, `2.c0.e` what a call came
+to that no attempt was made of, and `2.c0.g1` the first call that the function of a tool proposes.
 """
 
 from __future__ import annotations
@@ -45,21 +51,19 @@ from .state import RunState
 async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     """Make the calls of a reply, of which hooks may change some. Returns what ends the run, or None."""
     authority, proposed = run.authority, {f"c{n}": call for n, call in enumerate(calls)}
-    told = await _made(run, proposed)
-    ended: Classification | None = None
+    told = await _make_some(run, proposed)
+    # another authority: the agent handed over, or may do something else now, and the run goes on
     if run.spec.is_session or run.authority is not authority:  # each call has to have a result
         told = {key: told.get(key, Told(CONTINUE, not_reached())) for key in proposed}
-    for key, call in proposed.items():
-        if key in told:
-            run.window.add_result(call, told[key].content)
-            if ended is None and told[key].found.ending is not None:
-                ended = told[key].found
-    return ended
+    made = {key: told[key] for key in proposed if key in told}  # in the order of the reply
+    for key, one in made.items():
+        run.window.add_result(proposed[key], one.content)
+    return next((one.found for one in made.values() if one.found.ending is not None), None)
 
 
-async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
+async def _make_some(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
     """Make some calls, by their places in the step, and return what came of them until one ended the run."""
-    side_by_side = len(calls) > 1 and _may_share(run, [*calls.values()])
+    side_by_side = len(calls) > 1 and _may_be_side_by_side(run, [*calls.values()])
     told: dict[str, Told] = {}
     waiting: list[str] = []
     authority = run.authority
@@ -90,10 +94,12 @@ async def _made(run: RunState, calls: dict[str, Call]) -> dict[str, Told]:
     return told
 
 
-def _may_share(run: RunState, calls: list[Call]) -> bool:
-    """Return whether calls may go side by side: they only read, and none is decided by what another one brings."""
-    known = run.gate.tools
-    tools = [run.authority.strictest(call.name) if call.name in known else None for call in calls]
+def _may_be_side_by_side(run: RunState, calls: list[Call]) -> bool:
+    """Return whether calls may be made side by side: they only read, and none is decided by what another one brings.
+
+    All of them are decided before the first is made, so no budget may count what only shows while they are made.
+    """
+    tools = [run.authority.strictest(call.name) if call.name in run.gate.tools else None for call in calls]
     only_read = all(it is not None and it.effect in ("pure", "read") and not it.inner for it in tools)
     limits = [one.gate.policy.limits.limits for one in run.authority.chain]
     is_counted = any("max_attempts" in it for it in limits) or hooks.has(run, "before_call")
@@ -132,22 +138,29 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided)
         said = f"{said}: {answer.why}" if answer.why else said
         found = run.classify(ApprovalRefused(), above=decided.above)
         return Told(found, denied_call("approval", said, executed=False))
-    ruling = run.ask_about(key, call)  # what holds may have changed while a person was asked
+    told = _decide_again(run, key, call)  # what holds may have changed while a person was asked
+    return told or await _invoke(run, key, call)
+
+
+def _decide_again(run: RunState, key: str, call: Call) -> Told | None:
+    """Let the gate decide a call again that may be made, and count it; a person need not be asked again.
+
+    Returns:
+        What came of the call if it is denied now, else None.
+    """
+    ruling = run.ask_about(key, call)
     if ruling.verdict.decision == "deny":
         return refused(run, call, run.note_decision(key, ruling), executed=False)
     run.count_call(key, call)
-    return await _invoke(run, key, call)
+    return None
 
 
 async def _invoke(run: RunState, key: str, call: Call) -> Told:
-    """Execute an allowed call, unless the time of the run is up: a hook or a person may have taken it."""
-    authority = run.authority
-    if not authority.has_time() or run.has_lost_mate(key, call):
-        ruling = run.ask_about(key, call)
-        if ruling.verdict.decision == "deny":
-            return refused(run, call, run.note_decision(key, ruling), executed=False)
-        run.count_call(key, call)
-    tool = authority.strictest(call.name)
+    """Carry out an allowed call, unless the time of the run is up: a hook or a person may have taken it."""
+    is_late = not run.authority.has_time() or run.has_lost_mate(key, call)
+    if is_late and (told := _decide_again(run, key, call)) is not None:
+        return told
+    tool = run.authority.strictest(call.name)
     if tool.agent is not None:
         return await start_agent(run, key, call)
     if tool.inner:
@@ -156,16 +169,24 @@ async def _invoke(run: RunState, key: str, call: Call) -> Told:
         if (why := run.driver.stop_of(run.at(key))) is not None:
             return stopped(run, log.Stopped(at=run.at(key), why=why))
         return await ended_at_once(run, key, call, tool.answer(run, dict(call.arguments or {})))
+    return await _attempt(run, key, call, tool)
+
+
+async def _attempt(run: RunState, key: str, call: Call, tool: Tool) -> Told:
+    """Let a tool work, as often as it may be tried, and decide what it met and what it returned."""
+    authority = run.authority
     idempotency_key = f"{run.spec.run_id}/{run.place}{run.step}/{key.removeprefix('c')}"
     reveals = authority.reveals(tool.name)
     redactor = run.spec.redactor.knowing(call.arguments, reveals)
 
-    def decide(fact: Fact) -> Verdict:  # as the record will hold it, so that a replay decides the same
+    # while the tool works, of a fact as the record will hold it, so that a replay decides the same
+    def decide(fact: Fact) -> Verdict:
         return authority.ask(redactor.struct(fact), tool.name).verdict
 
     left = authority.result_bytes_left()
     effect = Invoke(call, tool, decide, idempotency_key, left, redactor, reveals, tool.is_once)
 
+    # after an attempt, of its outcome as the record holds it; the first objection is a line
     def judge(at: str, outcome: log.Outcome) -> log.Decided | None:
         questions: list[Any] = list(getattr(outcome, "met", ()))
         if isinstance(outcome, log.ToolReturned):
@@ -183,7 +204,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> Told:
     if isinstance(outcome, log.ToolReturned):
         if outcome.result is None:
             return Told(run.classify(ResultLost(attempt > 1)), lost_result())
-        at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
+        at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")  # behind the facts and the size, see `judge`
         return await returned(run, key, call, outcome.result, outcome.size, at, recovered=attempt > 1)
     if isinstance(outcome, log.Decided):
         return refused(run, call, outcome, executed=True)
@@ -206,11 +227,10 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told
             try:
                 asked = work.send(answer)
                 several = asked if isinstance(asked, list) else [asked]
-                tasks = []
-                for name, task in several:
+                for name, _ in several:
                     if name not in tool.inner:
                         raise LookupError(f"no agent is called {name!r}; there is {', '.join(tool.inner)}")
-                    tasks.append((tool.inner[name].name, task))
+                tasks = [(tool.inner[name].name, task) for name, task in several]
                 if not 0 < len(tasks) <= MAX_CALLS:
                     raise LookupError(f"it yields {len(tasks)} agents; yield 1 to {MAX_CALLS}")
                 if denied > 100:  # nothing can stop it, since it waits for nothing
@@ -237,7 +257,7 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told
             inner = run.spec.redactor.struct(read_call(f"{call.id}_{number}", name, {"task": task}))
             proposed[f"{key}.g{number}"] = inner
             run.note(log.Proposed(at=run.at(f"{key}.g{number}.n"), call=inner))
-        told = await _made(run, proposed)
+        told = await _make_some(run, proposed)
         for one in told.values():
             if one.found.ending is not None:
                 return Told(one.found, stopped_call())
