@@ -15,9 +15,14 @@ A question passes the rules that judge its kind, in this order (`rules/__init__.
     agents              may the call start another agent?
     approval            may the call be made without asking a person?
 
-Each rule names the points that the question asks it about, and the leaves of the policy that have to allow each of
-them. The first denial gives the answer, else the first wish to ask a person. An allow rests on the last entry that
-grants something the question uses.
+A leaf is what the policy says in one section, such as the hosts of `url_allowlist`; a point is one thing that has to be
+allowed there, such as one URL among the arguments of a call. Each rule names the points that the question asks it
+about, and the leaves that have to allow each of them (`Gate.judge`). The first leaf that does not allow a point is the
+objection of the rule. Most rules then deny, and the first of these gives the answer at once; the last one asks a
+person, if nothing denies. An allow rests on the last entry that grants something the question uses.
+
+A verdict says why: `rule` is the id of the rule, `place` the entry of the policy that decides, as document and JSON
+Pointer, and `reason` one line. `gate_error` is the rule where the gate itself failed.
 
 The owner of a question is the first rule that judges its kind: `tool_registry` for a call, `loop_budget` for a step or
 a result, and for what a tool meets `url_allowlist`, `sandbox_path` or `redact`. A question whose owner had nothing to
@@ -86,14 +91,14 @@ class Gate:
         tools = [*tools]
         check_tool_rules(policy, tools)
         self.policy, self.rules = policy, rules
-        self._rules: dict[type, list[Rule]] = {
+        self._judging: dict[type, list[Rule]] = {
             kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS
         }
         self.tools: dict[str, Tool] = {}
         for tool in tools:
             said = policy.tool_rules(tool.name)
             self.tools[tool.name] = tool.under(said.resources.places, said.effect)
-        self._known: dict[tuple[type, str], Sequence[tuple[Rule, Leaves]]] = {}
+        self._objectors: dict[tuple[type, str], Sequence[tuple[Rule, Leaves]]] = {}
 
     def ask(self, question: Question, *, explains: bool = True) -> Verdict:
         """Allow, deny or escalate. Never raises and changes nothing.
@@ -110,15 +115,25 @@ class Gate:
             reason = f"the gate failed to decide ({type(error).__name__})"
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
+    def verdicts(self, question: Question) -> Iterator[Verdict]:
+        """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
+        tool = self.tool_of(question)
+        for judged in self.judge(question, tool):
+            yield self._verdict(judged, tool)
+
+    def tool_of(self, question: Question) -> Tool | None:
+        """Return the tool that a question is about, None where the run has none of that name."""
+        # a name that is no plain text is no key of a mapping either
+        return self.tools.get(question.tool) if type(question.tool) is str else None
+
     def _answer(self, question: Question, tool: Tool | None) -> Judged:
         kind = type(question.about)
         if tool is None and kind in _MET:
             raise LookupError("no tool of the run met this")
         granted: Judged | None = None
         escalated: Judged | None = None
-        owner, owner_spoke = self._rules[kind][0], False
-        rules = self._known.get((kind, "" if tool is None else tool.name))
-        for judged in self.judge(question, tool, rules or self._asked(kind, question.tool, tool)):
+        owner, owner_spoke = self._judging[kind][0], False
+        for judged in self.judge(question, tool, self._may_object(kind, question.tool, tool)):
             rule = judged.rule
             owner_spoke = owner_spoke or rule is owner
             if not judged.allowed:
@@ -131,38 +146,19 @@ class Gate:
             raise LookupError("no rule spoke for the question")
         return escalated or granted
 
-    def verdicts(self, question: Question) -> Iterator[Verdict]:
-        """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
-        tool = self.tool_of(question)
-        for judged in self.judge(question, tool):
-            yield self._verdict(judged, tool)
-
-    def tool_of(self, question: Question) -> Tool | None:
-        """Return the tool that a question is about, None where the run has none of that name."""
-        # a name that is not plain text is not a key of a mapping either
-        return self.tools.get(question.tool) if type(question.tool) is str else None
-
-    def _asked(self, kind: type, name: str, tool: Tool | None) -> Iterable[tuple[Rule, Leaves]]:
-        """Return the rules that may object to a kind of question about a tool, in order, each with its leaves."""
-        if tool is None and kind is not Step:  # of such names a model may think of any number
-            return self._every(kind, name)
-        name = "" if tool is None else tool.name
-        self._known[kind, name] = [
-            (rule, leaves)
-            for rule, leaves in self._every(kind, name)
-            if (tool is None or rule.concerns(tool)) and not all(leaf.allows_all for _, leaf in leaves)
-        ]
-        return self._known[kind, name]
-
-    def _every(self, kind: type, name: str) -> Iterator[tuple[Rule, Leaves]]:
-        """Yield the rules that judge a kind of question, each with its leaves for a tool."""
-        return ((rule, tuple(rule.leaves(self.policy, name))) for rule in self._rules[kind])
-
     def judge(
         self, question: Question, tool: Tool | None, rules: Iterable[tuple[Rule, Leaves]] | None = None
     ) -> Iterator[Judged]:
-        """Yield what each rule comes to that has something to judge, in order; of its objections the first."""
-        for rule, leaves in self._every(type(question.about), question.tool) if rules is None else rules:
+        """Yield what each rule comes to that has something to judge, in order; of its objections the first.
+
+        Args:
+            question: What is asked.
+            tool: The tool that it is about.
+            rules: The rules with their leaves; all that judge the kind of question unless given.
+        """
+        for rule, leaves in (
+            self._with_leaves(type(question.about), question.tool) if rules is None else rules
+        ):
             point = objecting = None
             for point in rule.points(question, tool, leaves) if leaves else ():
                 for entry in leaves:
@@ -175,6 +171,26 @@ class Gate:
                 # the first leaf of a rule holds its entries, those behind it only narrow them
                 pointer, leaf = objecting or leaves[0]
                 yield Judged(rule, objecting is None, pointer, leaf, point)
+
+    def _may_object(self, kind: type, name: str, tool: Tool | None) -> Iterable[tuple[Rule, Leaves]]:
+        """Return the rules that may object to a kind of question about a tool, in order, each with its leaves.
+
+        They are the same for each such question, and so are found once.
+        """
+        if tool is None and kind is not Step:  # of such names a model may think of any number
+            return self._with_leaves(kind, name)
+        key = kind, "" if tool is None else tool.name
+        if key not in self._objectors:
+            self._objectors[key] = [
+                (rule, leaves)
+                for rule, leaves in self._with_leaves(*key)
+                if (tool is None or rule.concerns(tool)) and not all(leaf.allows_all for _, leaf in leaves)
+            ]
+        return self._objectors[key]
+
+    def _with_leaves(self, kind: type, name: str) -> Iterator[tuple[Rule, Leaves]]:
+        """Yield the rules that judge a kind of question, each with its leaves for a tool."""
+        return ((rule, tuple(rule.leaves(self.policy, name))) for rule in self._judging[kind])
 
     def _verdict(self, judged: Judged, tool: Tool | None) -> Verdict:
         rule = judged.rule
