@@ -1,8 +1,16 @@
 """Why two runs agree: a recorded run is made again, and every line and every file is compared.
 
-The record says in which order things happen. What can be made again (`sources.py`) is performed then, and the run goes
-on from what came of it; the record answers all other effects, if the call is the same. The inputs that were read now
-are compared, and the lines by address (`compare.py`); then the files, with what their log gives today.
+    check_async         for the folder of one run
+      in_itself           the files agree with their log and the log with its chain (verify.py); if not, nothing is made
+      _Rerun.make         makes the run again, from the same task or agent
+        is_performed_again  of each effect, whether the world answers it again or the record (sources.py)
+        make_run            the loop and gate of any run (runtime/run.py)
+      Comparison          the lines by address, each with the inputs that have moved and may be the reason (compare.py)
+      _Rerun.make         once more where the task has a script, which then says itself what enters from outside
+
+A run is determined by its inputs, by what the world answered (Outcome) and by what came from outside (Entered), in the
+order of these lines; all else the loop makes of them. So the record gives the order, and also the answers that cannot
+be had again. What is performed again and what the loop makes has to come out byte for byte as it was.
 """
 
 from __future__ import annotations
@@ -45,34 +53,32 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
 
 async def check_async(source: RunSource, folder: Path, name: str) -> list[Difference]:
     """Do as `check` does, in a running event loop if the run needs one."""
-    told = in_itself(folder, name)
-    if any(difference.kind == "DAMAGE" for difference in told):
-        return told
+    own = in_itself(folder, name)
+    if any(difference.kind == "DAMAGE" for difference in own):
+        return own
     files = read_files(folder, name)
     record = [line.event for line in whole_log(files[STATE], f"{name}/{STATE}")]
-    again = _Again(source, record)
-    await again.make()
+    rerun = _Rerun(source, record)
+    await rerun.make()
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
-    # where the record answered an effect, what that effect read cannot be read again
-    kinds = {*map(type, record)}  # what was stopped is not performed again
-    moved = moved_inputs(inputs, again.read, is_all=not again.is_answered and Stopped not in kinds)
+    kinds = {*map(type, record)}
+    # what the record answered and what was stopped is not performed, so that what it read is not read again
+    moved = moved_inputs(inputs, rerun.read, is_all=not rerun.is_answered and Stopped not in kinds)
     uncalled = {tool.name: tool.file for tool in source.tools if tool.file not in inputs}
-    moved |= moved_offers(uncalled, record, again.made)
+    moved |= moved_offers(uncalled, record, rerun.made)
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
     origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
-    comparison = Comparison(origin, record, again.made, moved, shows(source.policy))
-    found = comparison.differences(is_cut_off=again.cut_off is not None)
-    if again.cut_off is not None:
-        kind, at, words = again.cut_off
-        found.append(Difference(kind, at, words, comparison.rests_on(kind)))
+    comparison = Comparison(origin, record, rerun.made, moved, shows(source.policy))
+    found = comparison.differences(is_cut_off=rerun.cut_off is not None)
+    if rerun.cut_off is not None:
+        found.append(Difference(*rerun.cut_off, comparison.rests_on(rerun.cut_off[0])))
     elif source.is_scripted and Settled not in kinds and not found:
         # the record said what entered from outside, and when what happened; the task may say something else
-        anew = _Again(source, record, is_anew=True)
-        await anew.make()
-        comparison = Comparison(origin, record, anew.made, moved, shows(source.policy))
+        scripted = _Rerun(source, record, script_enters=True)
+        await scripted.make()
+        comparison = Comparison(origin, record, scripted.made, moved, shows(source.policy))
         found = comparison.differences(is_cut_off=False)
-    # what was told is of files that are rendered in another way
-    return with_inputs(moved, found + told)
+    return with_inputs(moved, found + own)  # of its own, files that are rendered in another way remain
 
 
 def in_itself(folder: Path, name: str) -> list[Difference]:
@@ -83,8 +89,14 @@ def in_itself(folder: Path, name: str) -> list[Difference]:
     return [Difference(kind, at, words) for at, _, words in parts]
 
 
-class _Again:
-    """A recorded run that is made again; anew where the record gives all outcomes, and the script what enters.
+class _Rerun:
+    """A recorded run that is made again.
+
+    Args:
+        source: What the run is made from.
+        record: Its lines.
+        script_enters: Whether the script says what comes from outside and when; the record then gives all outcomes.
+            Else the record says both, and its answers stand for the effects that cannot be performed again.
 
     Attributes:
         made: The lines.
@@ -93,8 +105,8 @@ class _Again:
         cut_off: Kind, address and words of what ended it before its end.
     """
 
-    def __init__(self, source: RunSource, record: list[Event], *, is_anew: bool = False) -> None:
-        self._source, self._record, self._is_anew = source, record, is_anew
+    def __init__(self, source: RunSource, record: list[Event], *, script_enters: bool = False) -> None:
+        self._source, self._record, self._script_enters = source, record, script_enters
         self._outcomes = {event.at: event for event in record if isinstance(event, Outcome)}
         self.made: list[Event] = []
         self.read: dict[str, str] = {}
@@ -116,7 +128,7 @@ class _Again:
             source.set_up(workspace)
             world = source.world(workspace)
             by: dict[str, Any] = {"record": record, "again": again}
-            if self._is_anew:
+            if self._script_enters:
                 spec, by = taken_in(spec, map(canonical, record)), {}
                 world.perform = self._recorded  # type: ignore[method-assign]
             try:
