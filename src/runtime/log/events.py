@@ -1,10 +1,14 @@
 """The lines of `state.jsonl`: what happened in a run, in the order in which it happened.
 
-The log is the run: the messages of the model, the trace, the report and the manifest all follow from these lines. `at`
-is the address of a line, see `addresses.py`. There are three kinds, and the kind says how a replay comes by a line:
+Each class below is a kind of line. As JSON, a line is `event` (the class in snake case), `at` (its address, see
+`addresses.py`), the attributes that differ from their defaults, and `#` (a check, see `lines.py`):
 
-    Outcome   what the world answered to an effect: a replay takes it from the line, and the order of these lines is
-              the order in which the run goes on
+    {"event":"step_ended","at":"1.e","added":"8e60cca10f06","#":"abc235f18376"}
+
+The log is the run: the messages of the model, the trace, the report and the manifest all follow from these lines. Of
+three bases, each says how a replay comes by a line; the classes of Made stand first, then Entered, then Outcome:
+
+    Outcome   what the world answered to an effect: a replay takes it from here, and goes on in the order of these
     Entered   what came from outside without being asked for: a replay lets it in at the same place
     Made      what the loop made of these: a replay makes it again, and it must be the same, byte for byte
 """
@@ -108,10 +112,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
 
 
 class AgentStarted(Made, frozen=True, kw_only=True):
-    """The head of an agent that a call started: all that its model is asked with beside the messages.
-
-    `question` is its task, and all else is as in RunStarted.
-    """
+    """The head of an agent that a call started; `question` is its task, and all else is as in RunStarted."""
 
     question: str
     model: values.ModelName
