@@ -103,17 +103,15 @@ class World(Protocol):
 
 
 def redacted(redactor: Redactor, event: E) -> E:
-    """Redact what enters a run, before it is used or written.
-
-    What rules, tools and hooks are given of it has its keys in the order in which a log holds them, since a run that is
-    made again has them from there: of two arguments, a denial names the same one, and a tool meets the same one first.
-    """
+    """Redact what enters a run, before it is used or written."""
+    if redactor.is_empty and not isinstance(event, Answered):
+        return event
     plain = redactor.struct(event)
     if type(plain) is ModelReplied and plain.raw != event.raw:  # type: ignore[attr-defined]
         plain = msgspec.structs.replace(plain, raw=None)  # it may be signed, and would be refused
     if isinstance(plain, Answered):  # cut only now, since half a secret is not found
         by, why = plain.by[:_MAX_WORDS], plain.why[:_MAX_WORDS]
         return msgspec.structs.replace(plain, by=by, why=why)
-    if isinstance(plain, ModelReplied | HookAnswered):
+    if isinstance(plain, ModelReplied | HookAnswered):  # keys with placeholders may stand in another order
         return msgspec.json.decode(canonical(plain), type=type(plain))
     return plain

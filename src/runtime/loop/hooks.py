@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ...fail.catalog import CONTINUE, Classification, Rule, StoppedByHook
 from ..effects import AskHook
@@ -22,6 +22,7 @@ from ..formats.escape import quote_untrusted
 from ..formats.strict_json import canonical
 from ..log.events import Decided, HookAnswered, Stopped
 from ..log.values import Call
+from ..models.types import read_call
 from ..policy.leaf import Verdict
 from .authority import Ruling
 from .state import RunState
@@ -117,7 +118,7 @@ async def before_call(
             if said.word == "escalate" and decided.decision == "allow":
                 decided = run.note_decision(key, said.ruling("escalate"))
             if said.word == "arguments" and canonical(said.value) != canonical(call.arguments):
-                call = structs.replace(call, arguments=said.value)
+                call = read_call(call.id, call.name, said.value)
                 decided, changed = decide(call), True
                 break
         if not changed or decided.decision == "deny":

@@ -252,7 +252,11 @@ def read_history(history: object) -> list[Message]:
 
 
 def read_call(call_id: str, name: str, arguments: object) -> Call:
-    """Return a proposed call with its arguments as plain data, or with the reason why they are not a JSON object."""
+    """Return a proposed call with its arguments as plain data, or with the reason why they are not a JSON object.
+
+    Their keys are sorted, as a log holds them: a run that is made again has them from there, and of two arguments a
+    denial has to name the same one, and a tool to meet the same one first.
+    """
     try:
         if isinstance(arguments, str):
             value = strict_json.parse(arguments, most=MAX_VALUES)
@@ -261,7 +265,7 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
         else:
             return Call(call_id, name, problem="not text")
         if isinstance(value, dict):
-            return Call(call_id, name, value)
+            return Call(call_id, name, msgspec.json.decode(strict_json.canonical(value)))
         problem = "not an object"
     except NotJson as error:
         problem = error.reason

@@ -123,7 +123,7 @@ class Gate:
 
     def tool_of(self, question: Question) -> Tool | None:
         """Return the tool that a question is about, None where the run has none of that name."""
-        # a name that is no plain text is no key of a mapping either
+        # a name that is not plain text is not a key of a mapping either
         return self.tools.get(question.tool) if type(question.tool) is str else None
 
     def _answer(self, question: Question, tool: Tool | None) -> Judged:
