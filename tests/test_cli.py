@@ -300,7 +300,7 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(project: Path, cap
     agent = Agent(lambda asked: LLMOutput(final_answer="yes"), [], Policy.load("policy/call.yaml"))
     record(agent, "Is it so?", out="runs/code/mine")
     for command in ("check", "replay", "explain"):
-        assert "runs/code/mine: " in output_of(capsys, command).out
+        assert "runs/code/mine: " in output_of(capsys, command).err
         # it would be done with less than was asked
         assert "tachograph.check" in output_of(capsys, command, "s/call", "code/mine", code=2).err
     assert exit_code("accept", "code/mine") == 2

@@ -67,6 +67,30 @@ def test_runs_are_listed(project: Path, capsys: Capsys) -> None:
         assert len(output_of(capsys, "page", "s/call", code=shown).err.splitlines()) == bool(shown)
 
 
+def test_programs_read_one_json_document(project: Path, capsys: Capsys) -> None:
+    def said(*words: str, code: int = 0) -> Any:
+        return json.loads(output_of(capsys, *words, "--json", code=code).out)
+
+    exit_code("run")
+    found = {"ending": "final_answer", "mode": "", "steps": 2, "model": "stub:script"}
+    assert said("ls")[0] == {"name": "s/call", **found}
+    assert said("check") == {"runs": {"s/call": [], "s/sent_once": []}, "problems": []}
+    assert said("verify", "s/call") == {"runs": {"runs/s/call": []}, "signed_by": None, "problems": []}
+    allowed = said("policy", "decide", "policy/call.yaml", "look", '{"path": "book/a.txt"}')
+    assert (allowed["decision"], allowed["at"]) == ("allow", "policy/call.yaml#/sandbox/mounts/book")
+    test = {"name": "t", "expect": "allow", "call": {"tool": "shell"}}
+    tests = {"schema": "policy-tests/v1", "policy": "policy/call.yaml", "tests": [test]}
+    (project / "policy/tests").mkdir()
+    (project / "policy/tests/t.yaml").write_text(json.dumps(tests))
+    (told,) = said("policy", "test", code=1)
+    assert (told["file"], told["test"], len(told["problems"])) == ("policy/tests/t.yaml", "t", 1)
+    (project / "runs/s/call/state.jsonl").write_text("{")
+    (project / "tasks/s/sent_once.yaml").unlink()
+    assert "problem" in said("ls", code=1)[0] and said("verify", code=1)["runs"]["runs/s/call"]
+    drifted = said("check", code=2)
+    assert [it["kind"] for it in drifted["runs"]["s/call"]] == ["DAMAGE"] and drifted["problems"]
+
+
 def test_a_policy_is_asked_about_a_call(project: Path, capsys: Capsys) -> None:
     ask = ("policy", "decide", "policy/call.yaml")
     assert exit_code(*ask, "look", '{"path": "book/a.txt"}') == 0

@@ -29,6 +29,15 @@ def say(text: str, *, err: bool = False, most: int = _MOST) -> None:
     click.echo(harmless(text, most), err=err)
 
 
+def dump(data: Any) -> None:
+    """Print data as one JSON document. It is ASCII, so text of models, tools and files is harmless in it."""
+    import json
+
+    from msgspec import to_builtins
+
+    click.echo(json.dumps(to_builtins(data), indent=2))
+
+
 def _say_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
     """Print the version, and end."""
     if is_asked:
@@ -51,6 +60,7 @@ VERSION = click.option(
 )
 
 
+JSON = click.option("--json", "is_json", is_flag=True, help="Print one JSON document instead.")
 AGENT = click.option("--agent", metavar="MODULE:NAME", help="An agent in code, such as app:agent.")
 
 
@@ -153,7 +163,7 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     for name in from_code:
         if runs:
             raise _of_code(f"runs/{name}")
-        say(str(_of_code(f"runs/{name}")))
+        say(str(_of_code(f"runs/{name}")), err=True)
     return [name for name in names if name not in from_code]
 
 

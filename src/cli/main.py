@@ -8,7 +8,6 @@ the output any more.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -17,19 +16,19 @@ from typing import TYPE_CHECKING
 import click
 
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
-from .common import AGENT, BAD_INPUT, FAILED, INTERRUPTED, OK, VERSION, count, names_of, project_at, say
+from .common import AGENT, BAD_INPUT, FAILED, INTERRUPTED, JSON, OK, VERSION, count, dump, project_at, say
 
 if TYPE_CHECKING:
-    from ..evidence.compare import Difference
     from ..evidence.tasks import Task
     from ..runtime.driver import Word
     from ..runtime.run import RunMade
 
 # the other commands, by the modules that hold them
-_MODULES = {"seal": ("seal", "verify"), "views": ("ls", "page", "profiles", "push", "show", "site")} | {
-    name: (name,) for name in ("init", "mcp", "policy", "review")
-}
-_runs = click.argument("runs", nargs=-1, metavar="[RUN]...")
+_MODULES = {
+    "records": ("accept", "check", "explain", "replay"),
+    "seal": ("seal", "verify"),
+    "views": ("ls", "page", "profiles", "push", "show", "site"),
+} | {name: (name,) for name in ("init", "mcp", "policy", "review")}
 
 
 class _Commands(click.Group):
@@ -174,109 +173,6 @@ def _say_recorded(name: str, made: RunMade) -> None:
 
 
 @commands.command()
-@_runs
-@AGENT
-@click.option("--all", "is_all", is_flag=True, help="Print every difference, not only what is gravest.")
-@click.option("--github", "is_github", is_flag=True, help="Also print annotations for GitHub Actions.")
-def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: bool) -> int:
-    """Make recorded runs again and compare every line and file; without a RUN, all of them."""
-    from ..evidence.check import check as check_run
-    from ..evidence.check import in_itself
-    from ..evidence.drift import drift, github_commands, not_made
-
-    project = project_at(Path(), runs, agent)
-    problems = [] if runs else project.problems()
-    names = names_of(project, runs, of_tasks=True)
-    found: dict[str, list[Difference]] = {}
-    code = FAILED if problems else OK
-    for name in names:
-        folder, label = project.folder(name), project.label(name)
-        try:
-            found[name] = check_run(project.source_of(name), folder, label)
-        except RecordError as error:  # a run of a live model is made from its record
-            damage = in_itself(folder, label)
-            found[name], code = damage or not_made(error), code or (FAILED if damage else BAD_INPUT)
-        except InputError as error:
-            found[name], code = not_made(error), BAD_INPUT
-    found = {name: differences for name, differences in found.items() if differences}
-    for line in [*problems, *drift(found, project.root)]:
-        say(line)
-    for command in github_commands(found, project.root) if is_github else ():
-        click.echo(command)  # the one that `say` would disarm
-    for name, differences in found.items() if is_all else ():
-        say(f"{name}: {count(len(differences), 'difference')}")
-        _say_differences(differences)
-    say(f"{len(names) - len(found)} of {count(len(names), 'run')} {'holds' if len(names) == 1 else 'hold'}")
-    return code or (FAILED if found else OK)
-
-
-def _say_differences(differences: Iterable[Difference]) -> None:
-    for difference in differences:
-        say(f"  {difference.kind} {difference.at}: {difference.words}")
-
-
-@commands.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--exposure", is_flag=True, help="Also where a new record shows what the earlier one hides.")
-def accept(runs: tuple[str, ...], exposure: bool) -> None:
-    """Record runs that have drifted anew, and say how they differed; what is external is not done again."""
-    from ..evidence import accept as accepting
-
-    accepting.refuse_in_ci()
-    project = project_at(Path())
-    names = names_of(project, runs)
-    about = {name: (project.source_of(name), project.folder(name), f"runs/{name}") for name in names}
-    found = {name: accepting.acceptable(*about[name], exposure=exposure) for name in names}
-    for name, differences in found.items():
-        for verdict in (it for it in differences if it.kind == "VERDICT"):
-            say(f"{name}: VERDICT {verdict.at}: {verdict.words}")
-    for name, differences in found.items():
-        if differences:
-            accepting.accept(*about[name])
-        say(f"{name}: {count(len(differences), 'difference') + ' accepted' if differences else 'holds'}")
-        _say_differences(it for it in differences if it.kind != "VERDICT")
-    project.write_list()
-
-
-@commands.command()
-@_runs
-@AGENT
-@click.option(
-    "--policy",
-    "policy_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Under this policy: say at which decision each run would go another way.",
-)
-def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -> int:
-    """Make runs again from their logs alone, and compare every line."""
-    from ..evidence.replay import replay as replay_run
-    from ..review.replays import what_if
-    from ..runtime.log.journal import Diverged
-    from ..runtime.policy.policy import Policy
-
-    project = project_at(Path(), runs, agent)
-    other = Policy.load(policy_file) if policy_file is not None else None
-    flips = 0
-    for name in names_of(project, runs, of_tasks=True):
-        if other is not None:
-            flip = what_if(project.source_of(name), project.folder(name), project.label(name), other)
-            flips += flip is not None
-            say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
-            for prefix, what in flip.told(200) if flip else ():
-                say(f"  {prefix} {what}")
-            continue
-        try:
-            made = replay_run(project.source_of(name), project.folder(name), project.label(name))
-        except Diverged as error:
-            flips += 1
-            say(f"{name}: {error}; `tachograph check {name}` says what moved")
-        else:
-            say(f"{name}: {len(made.journal.lines)} lines are the same")
-    return FAILED if flips else OK
-
-
-@commands.command()
 @click.argument("run")
 @click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
@@ -350,36 +246,14 @@ def chat(
 
 
 @commands.command()
-@_runs
-@AGENT
-def explain(runs: tuple[str, ...], agent: str | None) -> int:
-    """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
-    from ..review.explain import explain as explain_run
-
-    project = project_at(Path(), runs, agent)
-    code = OK
-    for name in names_of(project, runs, of_tasks=True):
-        say(name)
-        try:
-            for line in explain_run(project.source_of(name), project.folder(name), project.label(name)):
-                say(f"  {line}")
-        except InputError as error:
-            say(f"tachograph: {error}", err=True)
-            code = BAD_INPUT
-    return code
-
-
-@commands.command()
-@click.option("--json", "is_json", is_flag=True, help="Print the findings as JSON.")
+@JSON
 def doctor(is_json: bool) -> int:
     """Say whether this installation and this project are sound; tools and hooks are imported. Exit code 1 if not."""
-    import json
-
     from ..evidence.doctor import examine
 
     found = examine(Path())
     if is_json:
-        click.echo(json.dumps([finding._asdict() for finding in found], indent=2))
+        dump([finding._asdict() for finding in found])
     for finding in () if is_json else found:
         say(f"{finding.status:4}  {finding.what}: {finding.words}")
     return FAILED if any(finding.status == "bad" for finding in found) else OK

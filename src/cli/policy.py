@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain
+from os.path import relpath
 from pathlib import Path
 
 import click
 
-from .common import FAILED, OK, PATH, as_yaml, project_at, say
+from .common import FAILED, JSON, OK, PATH, as_yaml, dump, project_at, say
 from .review import policy_coverage, policy_diff, policy_suggest
 
 
@@ -22,16 +23,23 @@ for _command in (policy_diff, policy_suggest, policy_coverage):
 
 @policy.command("test")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
-def policy_test(files: tuple[Path, ...]) -> int:
+@JSON
+def policy_test(files: tuple[Path, ...], is_json: bool) -> int:
     """Ask policies what their tests ask; without a FILE, all of policy/tests."""
     from ..evidence.policy_tests import files_of_tests, run_tests
 
     root = project_at(Path()).root
-    results = [failed for path in files_of_tests(root, files) for _, failed in run_tests(root, path)]
-    for line in chain(*results):
-        say(line)
-    say(f"{results.count([])} of {len(results)} tests of policies pass")
-    return FAILED if any(results) else OK
+    results = [(path, *it) for path in files_of_tests(root, files) for it in run_tests(root, path)]
+    failed = [lines for _, _, lines in results]
+    if is_json:
+        dump(
+            [{"file": relpath(path, root), "test": name, "problems": lines} for path, name, lines in results]
+        )
+    else:
+        for line in chain(*failed):
+            say(line)
+        say(f"{failed.count([])} of {len(failed)} tests of policies pass")
+    return FAILED if any(failed) else OK
 
 
 @policy.command("show")
@@ -49,7 +57,8 @@ def policy_show(file: Path) -> None:
 @click.argument("file", metavar="FILE", type=PATH)
 @click.argument("tool")
 @click.argument("arguments", default="{}")
-def policy_decide(file: Path, tool: str, arguments: str) -> int:
+@JSON
+def policy_decide(file: Path, tool: str, arguments: str, is_json: bool) -> int:
     """Let the policy in FILE decide a call of a TOOL of the project, with its ARGUMENTS as JSON; nothing is executed.
 
     Exit code 0 if it is allowed, else 1.
@@ -62,18 +71,19 @@ def policy_decide(file: Path, tool: str, arguments: str) -> int:
     modules = {path.stem for path in (root / "tools").glob("*.py")} & {tool}
     tools = load_tools(modules, root).tools + [it for it in accepted_tools(root).values() if it.name == tool]
     (found,) = decide(file, tools, [{"name": tool, "arguments": arguments}])
-    say(f"{found.decision} by {found.rule_id}: {found.reason} ({found.at})")
+    if is_json:
+        dump(found)
+    else:
+        say(f"{found.decision} by {found.rule_id}: {found.reason} ({found.at})")
     return OK if found.decision == "allow" else FAILED
 
 
 @policy.command("schema")
 def policy_schema_command() -> None:
     """Print the JSON Schema of policy files, for editors and other programs."""
-    import json
-
     from ..runtime.policy.sections import policy_schema
 
-    click.echo(json.dumps(policy_schema(), indent=2))
+    dump(policy_schema())
 
 
 @policy.command("check")

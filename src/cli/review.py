@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..fail.errors import InputError
-from .common import AGENT, BAD_INPUT, FAILED, OK, PATH, as_yaml, count, names_of, project_at, say
+from .common import AGENT, BAD_INPUT, FAILED, JSON, OK, PATH, as_yaml, count, dump, names_of, project_at, say
 
 
 @click.command()
@@ -36,7 +36,7 @@ def review(base: str, is_markdown: bool) -> int:
     "--runs", "with_runs", is_flag=True, help="Also make the recorded runs of the policy again under NEW."
 )
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@JSON
 @click.option(
     "--all", "is_all", is_flag=True, help="Print all of it, not only the first 40 changes of each kind."
 )
@@ -46,8 +46,6 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
     Each is a file, REVISION:FILE of the git repository here, or a REVISION of the file at the other side. Nothing of
     the project is run; only --runs imports its tools. Exit code 1 if anything is allowed more, or redacted less.
     """
-    import json
-
     from ..review.compare import diff
     from ..review.replays import flips
     from ..review.revisions import policy_at
@@ -62,7 +60,7 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
     changes = diff(before, after, tools, {})
     found, number = flips(project_at(Path()), before, after) if with_runs else ([], None)
     if is_json:
-        click.echo(json.dumps(as_data(changes, found), indent=2))
+        dump(as_data(changes, found))
     elif is_markdown:
         for line in markdown(f"{old} -> {new}", changes, found, number):
             click.echo(line)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import FAILED, OK, count, project_at, records_at, say
+from .common import FAILED, JSON, OK, count, dump, project_at, records_at, say
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -14,22 +14,24 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--signers", metavar="FILE", type=_FILE, help="Check the seal too: one of these has signed it.")
-def verify(runs: tuple[str, ...], signers: Path | None) -> int:
+@JSON
+def verify(runs: tuple[str, ...], signers: Path | None, is_json: bool) -> int:
     """Check records in themselves, without running anything; without a RUN, all of them."""
     from ..evidence.seal import verify_seal
     from ..evidence.verify import verify as verify_run
 
-    records = records_at(runs)
-    problems = [line for name, folder in records for line in verify_run(folder, name)]
-    if signers is not None:
-        who, broken = verify_seal(project_at(Path()).root, signers)
-        problems += broken
-        if who:
-            say(f"SHA256SUMS: signed by {who}")
+    found = {name: verify_run(folder, name) for name, folder in records_at(runs)}
+    who, broken = ("", []) if signers is None else verify_seal(project_at(Path()).root, signers)
+    problems = [line for lines in (*found.values(), broken) for line in lines]
+    if is_json:
+        dump({"runs": found, "signed_by": who or None, "problems": broken})
+        return FAILED if problems else OK
+    if who:
+        say(f"SHA256SUMS: signed by {who}")
     for line in problems:
         say(line)
     if not problems:
-        say(f"{count(len(records), 'record')} verified")
+        say(f"{count(len(found), 'record')} verified")
     return FAILED if problems else OK
 
 

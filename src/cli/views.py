@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..fail.errors import RecordError
-from .common import FAILED, HEADERS, OK, PATH, count, names_of, project_at, records_at, say
+from .common import FAILED, HEADERS, JSON, OK, PATH, count, dump, names_of, project_at, records_at, say
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
@@ -20,20 +20,27 @@ if TYPE_CHECKING:
 
 
 @click.command()
-def ls() -> int:
+@JSON
+def ls(is_json: bool) -> int:
     """List runs, also those that have not ended: name, ending, failure mode, steps, model."""
     from ..evidence.show import overview
 
     runs, code = [(name.removesuffix(".partial"), read) for name, read in _logs_of(project_at(Path()))], OK
+    found: list[dict[str, str | int]] = []
     width = max(len(name) for name, _ in runs)
     for name, read in runs:
         try:
             ending, mode, steps, model = overview(read())
         except RecordError as error:
-            say(f"{name:{width}}  {error}")
-            code = FAILED
+            line, code = str(error), FAILED
+            found.append({"name": name, "problem": line})
         else:
-            say(f"{name:{width}}  {ending:22}  {mode or '-':20}  {count(steps, 'step'):9} {model}")
+            line = f"{ending:22}  {mode or '-':20}  {count(steps, 'step'):9} {model}"
+            found.append({"name": name, "ending": ending, "mode": mode, "steps": steps, "model": model})
+        if not is_json:
+            say(f"{name:{width}}  {line}")
+    if is_json:
+        dump(found)
     return code
 
 
