@@ -36,8 +36,8 @@ def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _place(name: str, env: tuple[str, ...], **where: Any) -> ServerPlace:
+    from ..runtime.clock import variable
     from ..runtime.mcp.server import ServerPlace, check_place
-    from ..runtime.models.providers.environment import variable
 
     for missing in [it for it in env if variable(it) is None]:
         raise InputError(f"the variable {missing} is not set", file="--env", remedy="set it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..fail.errors import InputError, RecordError
-from ..runtime.clock import environment
+from ..runtime.clock import variable
 from .check import check
 from .compare import GRAVEST_FIRST, Difference
 from .record import record
@@ -15,7 +15,7 @@ from .run_source import RunSource
 
 def refuse_in_ci() -> None:
     """Refuse to accept anything where nobody looks at it. Raises InputError."""
-    if environment("CI").lower() not in ("", "0", "false", "no", "off"):
+    if (variable("CI") or "").lower() not in ("", "0", "false", "no", "off"):
         remedy = "accept the drift where it is made, look at it, and commit the runs"
         raise InputError("nothing is accepted in continuous integration (CI is set)", remedy=remedy)
 

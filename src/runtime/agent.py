@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from msgspec import structs
 
 from ..fail.errors import InputError, ToolError
-from .clock import environment, random_hex, random_key, wall_ns
+from .clock import random_hex, random_key, variable, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.addresses import place_of
 from .log.events import Event, RunStarted
@@ -350,8 +350,7 @@ class Agent:
 
 def live_redactor(policy: Policy, key: bytes) -> Redactor:
     """Return the redactor of a live run, which knows the values of the environment that the policy names."""
-    values = {name: environment(name) for name in policy.secret_names}
-    return policy.redactor({name: value for name, value in values.items() if value}, key)
+    return policy.redactor({name: value for name in policy.secret_names if (value := variable(name))}, key)
 
 
 def _refuse_wrong(given: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What comes from the system: time and randomness enter here and nowhere else."""
+"""What comes from the system: time, randomness and variables of the environment enter here and nowhere else."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def random_key() -> bytes:
     return os.urandom(32)
 
 
-def environment(name: str) -> str:
-    """Return the value of a variable that a policy names as a secret, "" where it is not set."""
-    return os.environ.get(name, "")
+def variable(name: str) -> str | None:
+    """Return an environment variable, None if it is unset or empty."""
+    return os.environ.get(name) or None
 
 
 def random_hex() -> str:

@@ -17,8 +17,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...fail.errors import InputError, system_reason, warn
+from ..clock import variable
 from ..formats.strict_json import NotJson, as_json
-from ..models.providers.environment import variable
 from .server import McpServer, ServerPlace, changes
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ....fail.errors import InputError, did_you_mean
+from ...clock import variable
 from ...formats import strict_json
 from ...formats.strict_json import NotJson
 from ...log.values import ModelName
 from .anthropic import AnthropicService
-from .environment import Endpoint, variable
+from .environment import Endpoint
 from .fields import JsonObject
 from .openai import OpenAIService
 

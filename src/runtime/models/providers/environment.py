@@ -1,14 +1,14 @@
-"""What comes from the environment: keys, and addresses of services. It is read here and nowhere else."""
+"""Where a service is, and the key for it, which the environment holds."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from typing import Final
 from urllib.parse import urlsplit
 
 from ....fail.errors import InputError
+from ...clock import variable
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 # without user, query and fragment
@@ -52,8 +52,3 @@ class Endpoint:
         self.key_variable, self.key = key_variable, variable(key_variable) or ""
         if self.key and not _VISIBLE.fullmatch(self.key):
             raise InputError(f"{key_variable} holds what no key has", remedy="set it again, without blanks")
-
-
-def variable(name: str) -> str | None:
-    """Return an environment variable, None if it is unset or empty."""
-    return os.environ.get(name) or None
