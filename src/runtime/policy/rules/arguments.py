@@ -218,9 +218,16 @@ class _Conditions(Leaf[Any]):
         for _, pointer in sorted(it for key in keys & self._of.keys() for it in self._of[key]):
             yield pointer, self.conditions[pointer]
 
+    def objects(self, values: list[Any], condition: Condition) -> bool:
+        """Return whether a condition does not allow what stands at its pointer."""
+        raise NotImplementedError
+
     def wrong(self, point: Any) -> str | None:
         """Return the pointer of the first condition that does not allow the arguments, None if all do."""
-        raise NotImplementedError
+        for pointer, condition in self.about(point):
+            if self.objects(values_at(point, pointer), condition):
+                return pointer
+        return None
 
     def point_of(self, arguments: dict[str, Any]) -> Any:
         """Return the point of some arguments."""
@@ -275,13 +282,9 @@ class _Conditions(Leaf[Any]):
 class Demanded(_Conditions):
     """Conditions that the arguments have to meet."""
 
-    def wrong(self, point: Any) -> str | None:
-        for pointer, condition in self.about(point):
-            # a placeholder is not the value that the tool may be given in its place
-            values = values_at(point, pointer)
-            if not all(_meets(value, condition) and not placeholders(value) for value in values):
-                return pointer
-        return None
+    def objects(self, values: list[Any], condition: Condition) -> bool:
+        # a placeholder is not the value that the tool may be given in its place
+        return not all(_meets(value, condition) and not placeholders(value) for value in values)
 
     def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
         return () if _holds(mine, was) else _told_apart(mine, was)
@@ -290,11 +293,8 @@ class Demanded(_Conditions):
 class Unasked(_Conditions):
     """Conditions on which a person is asked: arguments that meet one of them do not go through by themselves."""
 
-    def wrong(self, point: Any) -> str | None:
-        for pointer, condition in self.about(point):
-            if any(_meets(value, condition) for value in values_at(point, pointer)):
-                return pointer
-        return None
+    def objects(self, values: list[Any], condition: Condition) -> bool:
+        return any(_meets(value, condition) for value in values)
 
     def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
         mine = mine or {"in": _Values([])}  # nothing at all meets a condition that is not there
@@ -304,12 +304,11 @@ class Unasked(_Conditions):
 class Judgeable(_Conditions):
     """The same conditions, held to their types alone: what `ask_if` cannot judge is denied, and not just not asked."""
 
-    def wrong(self, point: Any) -> str | None:
-        for pointer, condition in self.about(point):
-            for value in values_at(point, pointer):
-                if value is _NOTHING or placeholders(value) or not _is_judgeable(value, condition):
-                    return pointer
-        return None
+    def objects(self, values: list[Any], condition: Condition) -> bool:
+        return any(
+            value is _NOTHING or placeholders(value) or not _is_judgeable(value, condition)
+            for value in values
+        )
 
     def opened(self, mine: Condition, was: Condition) -> Iterable[Any]:
         return [it for it in _TYPES if _is_judgeable(it, mine) and not _is_judgeable(it, was)]
