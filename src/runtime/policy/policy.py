@@ -30,7 +30,7 @@ from .rules.resources import Places
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
-from .sections import Condition, OnFailure, PolicyFile, Retry
+from .sections import Condition, OnFailure, PolicyFile, Retry, ToolRules
 
 T = TypeVar("T")
 _IN_CODE = "<policy>"
@@ -101,7 +101,7 @@ class Policy:
         self.secret_names = said.redact.env
         self.redacts = bool(said.redact.kinds or said.redact.env)
         self.hides = sorted({*said.redact.kinds, *(f"${name}" for name in said.redact.env)})
-        self._tool_rules = self._read_tool_rules()
+        self._tool_rules = {name: self._read_tool_rules(name, rules) for name, rules in said.tools.items()}
         self._check_kinds("/redact/kinds", said.redact.kinds)
         self._revealed = {tool: Revealed(kinds) for tool, kinds in said.redact.reveal_to.items()}
         for tool, kinds in said.redact.reveal_to.items():
@@ -196,8 +196,7 @@ class Policy:
         found = {}
         for name, price in self._file.prices.items():
             parts = (price.input, price.output, price.cached, price.cache_write)
-            amounts = [price.input if isinstance(part, UnsetType) else part for part in parts]
-            found[name] = Price(*map(millionths, amounts))
+            found[name] = Price(*(millionths(part or price.input) for part in parts))
         return found
 
     def tools_named(self) -> Iterator[tuple[str, str]]:
@@ -217,34 +216,28 @@ class Policy:
         """`tools`: what holds for one tool."""
         return self._tool_rules.get(tool, _NO_RULES)
 
-    def _read_tool_rules(self) -> dict[str, ToolRuleSet]:
-        found = {}
-        for name, rules in self._file.tools.items():
-            demanded = self._conditions(name, "arguments", rules.arguments)
-            asked = self._conditions(name, "ask_if", rules.ask_if)
-            limits = Limits(msgspec.to_builtins(rules.limits))
-            methods = None if isinstance(rules.methods, UnsetType) else Methods(rules.methods, self.urls)
-            mounts = None
-            if not isinstance(rules.mounts, UnsetType):
-                mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
-            found[name] = ToolRuleSet(
-                Demanded(demanded),
-                Unasked(asked),
-                Judgeable(asked),
-                limits,
-                self._own_urls(name, rules.urls),
-                methods,
-                mounts,
-                Places(rules.resources),
-                "" if isinstance(rules.effect, UnsetType) else rules.effect,
-            )
-        return found
-
-    def _own_urls(self, tool: str, urls: list[str] | UnsetType) -> Urls | None:
-        if isinstance(urls, UnsetType):
-            return None
-        entries = [(url, METHODS) for url in urls]
-        return self._leaf_at(join(["tools", tool, "urls"]), lambda: Urls(entries, is_for_all=False))
+    def _read_tool_rules(self, name: str, rules: ToolRules) -> ToolRuleSet:
+        demanded = self._conditions(name, "arguments", rules.arguments)
+        asked = self._conditions(name, "ask_if", rules.ask_if)
+        urls = methods = mounts = None
+        if not isinstance(rules.urls, UnsetType):
+            entries = [(url, METHODS) for url in rules.urls]
+            urls = self._leaf_at(join(["tools", name, "urls"]), lambda: Urls(entries, is_for_all=False))
+        if not isinstance(rules.methods, UnsetType):
+            methods = Methods(rules.methods, self.urls)
+        if not isinstance(rules.mounts, UnsetType):
+            mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
+        return ToolRuleSet(
+            Demanded(demanded),
+            Unasked(asked),
+            Judgeable(asked),
+            Limits(msgspec.to_builtins(rules.limits)),
+            urls,
+            methods,
+            mounts,
+            Places(rules.resources),
+            rules.effect or "",
+        )
 
     def _conditions(self, tool: str, section: str, given: Mapping[str, Condition]) -> dict[str, Any]:
         """Return conditions with lists in the place of the lists' names. Raises PolicyError."""
