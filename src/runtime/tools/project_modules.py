@@ -10,7 +10,6 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, Final
@@ -89,7 +88,7 @@ def _names(source: bytes, package: str) -> tuple[str, ...]:
     except (SyntaxError, ValueError, RecursionError):
         return ()  # its import fails, and says so
     found: dict[str, None] = {}
-    for node in _statements(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -107,16 +106,6 @@ def _names(source: bytes, package: str) -> tuple[str, ...]:
             if parts[0] != _OURS and parts[0] not in sys.stdlib_module_names:
                 found |= dict.fromkeys(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return tuple(found)
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield every statement of a source, however deep; an import stands in no expression."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting += getattr(node, inner, ())
 
 
 def _spec(name: str) -> ModuleSpec | None:
