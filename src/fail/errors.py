@@ -178,12 +178,10 @@ class OutputError(TachographError):
 
 def line_in(error: BaseException, file: str) -> int | None:
     """Return the last line of a file that an exception came through, None where it came through none."""
-    line, trace = None, error.__traceback__
-    while trace is not None:  # and not by `traceback`, which may call foreign code
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    from traceback import walk_tb  # few runs come here; other functions there may call foreign code
+
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return lines[-1] if lines else None
 
 
 def class_of(error: BaseException) -> str:

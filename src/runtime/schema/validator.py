@@ -5,6 +5,7 @@ Patterns are matched in linear time, and no reference leaves the schema.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
@@ -100,13 +101,23 @@ def validator_of(schema: bytes) -> SchemaValidator:
 
 def shape_of(schema: Any) -> Any:
     """Return a schema without limits on values: types, required and undeclared properties remain."""
+    return pruned(schema, lambda key, value, is_name: key in VALUE_LIMITS and not is_name)
+
+
+def pruned(schema: Any, drops: Callable[[str, Any, bool], bool], *, is_by_name: bool = False) -> Any:
+    """Return a schema, or a part of one, without some keywords.
+
+    Args:
+        schema: The schema.
+        drops: Whether a keyword goes, given that, its value, and whether it is the name of something and no keyword.
+        is_by_name: Whether the part holds schemas by names.
+    """
     if isinstance(schema, list):
-        return [shape_of(item) for item in schema]
+        return [pruned(item, drops) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: {name: shape_of(item) for name, item in value.items()} if key in BY_NAME and isinstance(value, dict)
-        else shape_of(value)
+        key: pruned(value, drops, is_by_name=key in BY_NAME and not is_by_name)
         for key, value in schema.items()
-        if key not in VALUE_LIMITS
-    }  # fmt: skip
+        if not drops(key, value, is_by_name)
+    }

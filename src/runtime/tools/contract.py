@@ -29,7 +29,7 @@ from ..formats.strict_json import NotJson
 from ..log.values import ToolOffer
 from ..schema.defaults import fill_in
 from ..schema.places import Place, places_of
-from ..schema.validator import BY_NAME, SchemaValidator, shape_of, validator_of
+from ..schema.validator import SchemaValidator, pruned, shape_of, validator_of
 
 # what a tool of each effect kind may use of its `io`; what it does beside `io` only `external` covers
 USES: Final[Mapping[str, frozenset[str]]] = {
@@ -218,18 +218,10 @@ def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
     raise RuntimeError("this tool has no function that could be run")
 
 
-def without_marks(value: Any, *, is_named: bool = False) -> Any:
+def without_marks(schema: Any) -> Any:
     """Return a schema without our `x-` keywords; of some by name, the names stay."""
-    if isinstance(value, list):
-        return [without_marks(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: without_marks(item, is_named=key in BY_NAME and not is_named)
-        for key, item in value.items()
-        # a mark is a text, and what stands by a name is none
-        if not key.startswith("x-") or (is_named and not isinstance(item, str))
-    }
+    # a mark is a text, and what stands by a name is none
+    return pruned(schema, lambda key, it, is_name: key[:2] == "x-" and (not is_name or isinstance(it, str)))
 
 
 def refusal(wrong: list[str], file: str) -> ToolError:
