@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Final
 
@@ -140,3 +141,20 @@ def parse(text: str, *, most: int | None = None) -> Any:
     if end != len(text):
         raise NotJson("not JSON")
     return as_json(value, most=most)
+
+
+def map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> Any:
+    """Return JSON data with each string changed, given what it stands beside; no two keys become one."""
+    if isinstance(data, str):
+        return change(data, name)
+    if isinstance(data, list):
+        return [map_texts(item, change, name) for item in data]
+    if not isinstance(data, dict):
+        return data
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        changed = change(key, "")
+        while changed in out:
+            changed += "'"
+        out[changed] = map_texts(value, change, changed)
+    return out

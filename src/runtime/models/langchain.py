@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ..formats.strict_json import map_texts
 from ..log.values import ModelName
 from .langchain_messages import ChatModel, text_of
 from .providers import fields
@@ -101,8 +102,10 @@ class LangChainModel:
             {"name": name, "args": args, "id": id} for name, args, id in zip(names, said, ids, strict=True)
         ]
         kept = fields.kept_in(message, self._kept_for) or {"turn": {"content": message["content"]}, "ids": []}
+        # ids of calls are ours, also where a service keeps signatures by id
         ours = {theirs: its for theirs, its in zip(kept["ids"], ids, strict=False) if theirs}
-        return {"role": "assistant", **_renamed(kept["turn"], ours), "tool_calls": calls}
+        turn = map_texts(kept["turn"], lambda text, name: ours.get(text, text))
+        return {"role": "assistant", **turn, "tool_calls": calls}
 
     def _read(self, message: Any) -> LLMOutput:
         reply, told, beside = _Reply(), message.response_metadata, message.additional_kwargs
@@ -146,15 +149,6 @@ def _is_plain(block: Any) -> bool:
     if isinstance(block, str) or block.keys() <= {"type", "text"}:
         return True
     return block.get("type") in _CALLS and "extras" not in block
-
-
-def _renamed(value: Any, ids: dict[str, str]) -> Any:
-    """Return data with the ids of calls replaced: ids are ours. Some services keep signatures by id."""
-    if isinstance(value, dict):
-        return {ids.get(name, name): _renamed(it, ids) for name, it in value.items()}
-    if isinstance(value, list):
-        return [_renamed(it, ids) for it in value]
-    return ids.get(value, value) if isinstance(value, str) else value
 
 
 def _usage(told: dict[str, Any]) -> dict[str, Any]:

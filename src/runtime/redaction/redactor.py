@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hmac
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from ...fail.errors import InputError
+from ..formats.strict_json import map_texts
 
 if TYPE_CHECKING:
     from .search import Search
@@ -44,7 +45,7 @@ def placeholders(data: Any) -> list[tuple[str, str]]:
         found.update((match[0], match[1]) for match in PLACEHOLDER.finditer(text))
         return text
 
-    _map_texts(data, look)
+    map_texts(data, look)
     return list(found.items())
 
 
@@ -97,7 +98,7 @@ class Redactor:
         if self.is_empty:
             return data
         met: Values = {}
-        redacted = _map_texts(data, lambda text, name: self.hide(text, name, self.given_out, met))
+        redacted = map_texts(data, lambda text, name: self.hide(text, name, self.given_out, met))
         # given out once all is done, so that the order of the strings does not matter
         for placeholder, value in met.items():
             _keep(self.given_out, placeholder, value)
@@ -119,7 +120,7 @@ class Redactor:
         def value_of(match: re.Match[str]) -> str:
             return (match[1] in kinds and self.given_out.get(match[0])) or match[0]
 
-        return _map_texts(data, lambda text, name: PLACEHOLDER.sub(value_of, text))
+        return map_texts(data, lambda text, name: PLACEHOLDER.sub(value_of, text))
 
     def knowing(self, data: Any, kinds: Collection[str]) -> Redactor:
         """Return one that also knows by their very text the values that `reveal` puts into JSON data.
@@ -197,20 +198,3 @@ class Redactor:
 def _keep(values: Values, placeholder: str, value: str | None) -> None:
     held = values.get(placeholder)
     values[placeholder] = value if held is None or held == value else ""
-
-
-def _map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> Any:
-    """Return JSON data with each string changed, given what it stands beside; no two keys become one."""
-    if isinstance(data, str):
-        return change(data, name)
-    if isinstance(data, list):
-        return [_map_texts(item, change, name) for item in data]
-    if not isinstance(data, dict):
-        return data
-    out: dict[str, Any] = {}
-    for key, value in data.items():
-        changed = change(key, "")
-        while changed in out:
-            changed += "'"
-        out[changed] = _map_texts(value, change, changed)
-    return out
