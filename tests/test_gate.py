@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.fail.errors import PolicyError
 from tachograph.runtime.log.values import Call, Reach, Touch
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.leaf import Leaf, Question, Rule, Step
@@ -103,6 +104,16 @@ def test_each_step_of_a_pointer_demands_its_type() -> None:
         for condition in ({"maximum": 9}, {"in": [1]}):
             found = ruled("arguments", {pointer: condition}, *({pointer[1]: value} for value in values))
             assert {*found} == {("deny", "arguments")}
+
+
+@pytest.mark.parametrize("section", ["arguments", "ask_if"])
+def test_a_condition_that_can_say_nothing_is_refused(section: str) -> None:
+    for low, high in (({"minimum": 5}, {"maximum": 4}), ({"exclusiveMinimum": 5}, {"maximum": 5})):
+        with pytest.raises(PolicyError, match="no number"):
+            ruled(section, {"/x": {**low, **high}})
+    for pointer in ("/x~", "/x~2", "x", ""):
+        with pytest.raises(PolicyError, match="/top_k"):
+            ruled(section, {pointer: {"maximum": 1}})
 
 
 def test_an_absent_argument_is_its_default() -> None:

@@ -23,7 +23,7 @@ from ..schema.validator import SchemaValidator
 from .prices import Price, millionths
 from .rules.approval import Unattended
 from .rules.arg_schema import Enforcement
-from .rules.arguments import Demanded, Judgeable, Unasked
+from .rules.arguments import Demanded, Judgeable, Unasked, bounds
 from .rules.loop_budget import Limits
 from .rules.redact import Revealed
 from .rules.resources import Places
@@ -246,6 +246,9 @@ class Policy:
             place = join(["tools", tool, section, pointer])
             if not condition:
                 raise self.error(place, "a condition without a keyword", "give one, such as maximum")
+            least, most = bounds(condition)
+            if least > most:
+                raise self.error(place, "no number is within these limits", "change one of them")
             named = condition.get("in")
             if isinstance(named, str):
                 if named not in self._file.lists:

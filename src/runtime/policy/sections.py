@@ -139,7 +139,7 @@ class CallLimits(Section, frozen=True):
     per_minute: Number | UnsetType = UNSET
 
 
-Pointer = Annotated[str, Meta(pattern="^/", max_length=200)]
+Pointer = Annotated[str, Meta(pattern=r"^(/([^~/]|~[01])*)+$(?!\n)", max_length=200, examples=["/top_k"])]
 Resource = Literal["url", "path:read", "path:write", "text", "any"]
 
 

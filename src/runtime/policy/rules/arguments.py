@@ -130,7 +130,7 @@ def _meets(value: Any, condition: Condition) -> bool:
     )
 
 
-def _bounds(condition: Condition) -> tuple[tuple[float, int], tuple[float, int]]:
+def bounds(condition: Condition) -> tuple[tuple[float, int], tuple[float, int]]:
     """Return between what a number has to be: each bound with 0, or 1 below and -1 above if it is none itself."""
     low = [(condition[key], n) for n, key in enumerate(("minimum", "exclusiveMinimum")) if key in condition]
     high = [(condition[key], -n) for n, key in enumerate(("maximum", "exclusiveMaximum")) if key in condition]
@@ -139,13 +139,13 @@ def _bounds(condition: Condition) -> tuple[tuple[float, int], tuple[float, int]]
 
 def _holds(mine: Condition, old: Condition) -> bool:
     """Return whether it is certain that a condition lets nothing through that another one does not."""
-    (least, most), (old_least, old_most) = _bounds(mine), _bounds(old)
+    (least, most), (old_least, old_most) = bounds(mine), bounds(old)
     spoken_of = {KEYWORDS[name].fits for name in mine}
     is_number, is_text = _is_number in spoken_of, _is_text in spoken_of
     if "in" in mine or (is_number and least == most):
         values = mine.get("in", [least[0]])
         return all(_meets(value, old) for value in values if _meets(value, mine))
-    if (is_number and is_text) or least[0] > most[0] or (least[0] == most[0] and least[1] > most[1]):
+    if (is_number and is_text) or least > most:
         return True
     return all(
         (is_number and old_least <= least and most <= old_most)
