@@ -67,7 +67,7 @@ def new_run(
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     first = llm or task.spec.llm.live[0]
-    models: list[Model] = [model_of(first, base_url=base_url, options=dict(map(_option, options)))]
+    models: list[Model] = [model_of(first, base_url=base_url, options=dict(map(_option, options))).with_key()]
     models += [_named_in(task, f"/llm/fallback/{n}", it) for n, it in enumerate(task.spec.llm.fallback)]
     source = LiveRun(task, models, _own_models(task), **rest)
     if not task.document.paths:  # made of a question, or for a conversation
@@ -163,8 +163,8 @@ def resume_live(
 def open_run(task: Task, partial: Path, base_url: str | None, **rest: Any) -> LiveRun:
     """Return the open run of a task that a folder holds; `rest` as of LiveRun. Raises InputError."""
     head = head_in(partial)
-    models = [model_of(key_of(head.model), base_url=base_url, options=head.options)]
-    models += [model_of(key_of(it.name), options=it.options) for it in head.fallbacks]
+    models = [model_of(key_of(head.model), base_url=base_url, options=head.options).with_key()]
+    models += [model_of(key_of(it.name), options=it.options).with_key() for it in head.fallbacks]
     return LiveRun.of(task, partial, models, _own_models(task), **rest)
 
 
@@ -176,7 +176,7 @@ def _own_models(task: Task) -> dict[str, Model]:
 def _named_in(file: AgentFile, pointer: str, name: str) -> Model:
     """Return the model that a file names at a place. Raises InputError for one that cannot be had."""
     try:
-        return model_of(name)
+        return model_of(name).with_key()
     except InputError as error:
         raise file.error(pointer, error.message, error.remedy or "") from None
 

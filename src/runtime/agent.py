@@ -203,11 +203,13 @@ class Agent:
         Args:
             question: The question.
             run_id: The name of the run.
-            key: What placeholders of secrets are made with; a new one unless given.
+            key: What placeholders of secrets are made with; None where a record answers for the model, since that has
+                ended.
             **options: See RunOptions.
 
         Raises:
-            InputError: The history is not a list of messages, or a module is only imported for its agent.
+            InputError: The history is not a list of messages, a module is only imported for its agent, or the key of a
+                live model is missing.
         """
         if Agent.is_being_imported:
             remedy = 'put that under `if __name__ == "__main__":`'
@@ -216,7 +218,9 @@ class Agent:
         if unknown or not isinstance(question, str):
             wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
             known = ", ".join(RunOptions.__annotations__)
-            raise InputError(f"a run has {wrong}", remedy=f"a text, and {known}")
+            raise InputError(f"a run has {wrong}", remedy=f"give a text, and of {known} what is needed")
+        for model in (it for agent in (self, *self._below) if key is not None for it in agent.models):
+            getattr(model, "with_key", lambda: None)()
         if type(options.get("seed", 0)) is not int:
             raise InputError("the seed is not a whole number", remedy="give one, such as 7")
         deadline_s = options.get("deadline_s", 0)
@@ -294,7 +298,7 @@ class Agent:
         Raises:
             InputError: The history is not a list of messages.
         """
-        spec = self.spec(question, run_id=f"run-{random_hex()}", **options)
+        spec = self.spec(question, run_id=f"run-{random_hex()}", key=random_key(), **options)
         head = head_of(spec, clock="system", began=wall_ns())
         with self.workspace(deps=options.get("deps")) as workspace:
             world = self.world(workspace)

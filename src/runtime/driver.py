@@ -351,8 +351,7 @@ class Driver:
         self._is_live = True
         head = self.journal.events[0]
         deadline_s = head.deadline_s if isinstance(head, log.RunStarted) and "" not in self._stops else 0
-        deadline = deadline_s * 1_000_000_000 or None
-        self._world.go_live(self.now, self._came, deadline)
+        self._world.go_live(self.now, self._came, deadline_s * 1_000_000_000 or None)
         await self._world.store(self.journal.sync)
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():

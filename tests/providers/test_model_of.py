@@ -7,11 +7,12 @@ import importlib.metadata
 import os
 import pickle
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tachograph import Agent, Policy, Tool
+from tachograph import Agent, Policy, Tool, check, record
 from tachograph.fail.errors import InputError
 from tachograph.runtime.models.providers import model_of
 from tests.project import POLICY, merged
@@ -41,7 +42,7 @@ HOME = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
         ("openai:gpt", {"timeout_s": float("nan")}, {}, "timeout_s"),
     ],
 )
-def test_what_is_refused_when_a_model_is_made(
+def test_what_is_refused_before_a_model_is_asked(
     monkeypatch: pytest.MonkeyPatch, name: str, more: Any, variables: dict[str, str], word: str
 ) -> None:
     for language in LANGUAGES:
@@ -49,7 +50,7 @@ def test_what_is_refused_when_a_model_is_made(
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     with pytest.raises(InputError) as caught:
-        model_of(name, **more)
+        Agent(model_of(name, **more), [], Policy.from_dict(POLICY)).run("what?")
     assert word in str(caught.value) and caught.value.remedy
     assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
 
@@ -121,15 +122,19 @@ def test_each_loop_and_each_process_has_a_client(serve: Any, language: Any, monk
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_run_with_a_call(serve: Any, language: Any) -> None:
+def test_a_run_with_a_call(serve: Any, language: Any, tmp_path: Path, monkeypatch: Any) -> None:
     call = whole(language, language.call(0, "look", '{"word": ', '"x"}'), stop="tool_calls")
     busy = answer(b"{}", "Content-Type: application/json", "Retry-After: 0", status=529)
     service = serve(answer(call), busy, answer(whole(language, language.said("found ", "y"))))
     word = {"type": "object", "additionalProperties": False, "properties": {"word": {"type": "string"}}}
     look = Tool("look", "Look", word, word, "read", lambda arguments, io: {"word": "y"})
     delta = {"tool_registry": {"allowed": ["look"]}, "loop_budget": {"max_tokens": 10**6}}
-    result = Agent(model(language, service), [look], Policy.from_dict(merged(POLICY, delta))).run("what?")
+    rest = [look], Policy.from_dict(merged(POLICY, delta))
+    result = record(Agent(model(language, service), *rest), "what?", out=tmp_path / "run")
     assert (result.ending, result.answer, result.steps) == ("final_answer", "found y", 2)
     assert [event.at for event in result.events if ".m" in event.at] == ["1.m1", "2.m1", "2.m1.w", "2.m2"]
     sent = str(service.requests[2][2]["messages"])
     assert sent.count("tc_1_0") == 2 and '{"word":"y"}' in sent
+    for variable in HOME:  # whoever checks the record needs no key
+        monkeypatch.delenv(variable)
+    assert check(Agent(language.name, *rest), tmp_path / "run") == []

@@ -138,8 +138,8 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided)
         said = f"{said}: {answer.why}" if answer.why else said
         found = run.classify(ApprovalRefused(), above=decided.above)
         return Told(found, denied_call("approval", said, executed=False))
-    told = _decide_again(run, key, call)  # what holds may have changed while a person was asked
-    return told or await _invoke(run, key, call)
+    # what holds may have changed while a person was asked
+    return _decide_again(run, key, call) or await _invoke(run, key, call)
 
 
 def _decide_again(run: RunState, key: str, call: Call) -> Told | None:

@@ -96,8 +96,7 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
     if (why := run.driver.stop_of(place)) is not None:  # while it waited for its turn
         return stopped(run, log.Stopped(at=place, why=why))
     spec: RunSpec = run.spec.each(tool.agent.start(run.place if tool.hands_over else place, call.arguments))
-    redactor = run.spec.redactor
-    text = redactor.text(spec.instructions)
+    text = run.spec.redactor.text(spec.instructions)
     kept = _OF_ALL if tool.hands_over else ("run_id", "seed", "redactor")
     spec = structs.replace(spec, **{name: getattr(run.spec, name) for name in kept}, instructions=text)
     # hooks guard what a call answers, and so have to see it before the model does

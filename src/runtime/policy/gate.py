@@ -116,10 +116,9 @@ class Gate:
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def verdicts(self, question: Question) -> Iterator[Verdict]:
-        """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
+        """Return what each rule says that has something to judge, in order; for one of them its first objection."""
         tool = self.tool_of(question)
-        for judged in self.judge(question, tool):
-            yield self._verdict(judged, tool)
+        return (self._verdict(judged, tool) for judged in self.judge(question, tool))
 
     def tool_of(self, question: Question) -> Tool | None:
         """Return the tool that a question is about, None where the run has none of that name."""

@@ -7,6 +7,7 @@ import importlib.metadata
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,8 @@ def model_of(
 ) -> ProviderModel:
     """Return the model that a name stands for; nothing is contacted yet.
 
-    The key comes from the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY. Only the provider's own address needs one.
+    The key comes from the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY. Only the provider's own address needs one,
+    and only a run that asks the model: the record answers for it in a check and a replay.
 
     Args:
         name: `anthropic:MODEL` or `openai:MODEL`.
@@ -59,7 +61,7 @@ def model_of(
         timeout_s: Seconds of silence after which a request has failed.
 
     Raises:
-        InputError: The name, the address or an option is wrong, or the SDK or the key is missing.
+        InputError: The name, the address, the key or an option is wrong, or the SDK is missing.
     """
     if not 0 < timeout_s <= 86_400:
         raise InputError("timeout_s is out of range", remedy="give seconds, more than 0 and at most a day")
@@ -70,12 +72,10 @@ def model_of(
     url = (variable(address_variable) if base_url is None else base_url) or home
     if provider == "anthropic":
         url = url.rstrip("/").removesuffix("/v1")  # the SDK writes it itself
-    endpoint = Endpoint(url, address_variable if base_url is None else "the base URL", key_variable)
+    endpoint = Endpoint(url, address_variable if base_url is None else "the base URL", key_variable, home)
     kind = AnthropicService if provider == "anthropic" else OpenAIService
     is_renamed = endpoint.host.endswith(("api.openai.com", ".azure.com"))
     service = kind(_sdk(kind.package, kind.least), "max_completion_tokens" if is_renamed else "max_tokens")
-    if not endpoint.key and endpoint.url == home:
-        raise InputError(f"{key_variable} is not set", remedy="set it, or give another address")
     known = inspect.signature(attrgetter(service.create)(service.sdk)).parameters
     settings = _settings(options or {}, set(known) - _OURS)
     from .model import ProviderModel  # needs what only the SDKs bring
@@ -85,15 +85,11 @@ def model_of(
 
 def _sdk(package: str, least: int) -> Any:
     """Return an SDK. Raises InputError where it is missing or too old."""
-    try:
-        is_new = int(importlib.metadata.version(package).partition(".")[0]) >= least
-        sdk = importlib.import_module(package) if is_new else None
-    except ImportError:
-        sdk = None
-    if sdk is None:
-        problem = f"the package {package!r}, version {least} or later, is not installed"
-        raise InputError(problem, remedy="run: pip install 'tachograph[live]'")
-    return sdk
+    with suppress(ImportError):
+        if int(importlib.metadata.version(package).partition(".")[0]) >= least:
+            return importlib.import_module(package)
+    problem = f"the package {package!r}, version {least} or later, is not installed"
+    raise InputError(problem, remedy="run: pip install 'tachograph[live]'")
 
 
 def _settings(options: Mapping[str, Any], known: set[str]) -> JsonObject:

@@ -22,6 +22,7 @@ class Endpoint:
         url: Its address.
         named: Where the address came from, for a message.
         key_variable: The variable with the key.
+        home: The provider's own address, which needs a key.
 
     Attributes:
         url: Its address.
@@ -29,12 +30,13 @@ class Endpoint:
         is_loopback: Whether it is this machine, which no proxy is asked for.
         key_variable: The variable with the key.
         key: The key; "" where there is none.
+        lacks_key: Whether it needs one and has none.
 
     Raises:
         InputError: The address is none, or the key holds characters that no key has.
     """
 
-    def __init__(self, url: str, named: str, key_variable: str) -> None:
+    def __init__(self, url: str, named: str, key_variable: str, home: str) -> None:
         try:
             parts = urlsplit(url)
             is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -50,5 +52,6 @@ class Endpoint:
             self.is_loopback = parts.hostname == "localhost"
         self.url, self.host = url.rstrip("/"), parts.netloc
         self.key_variable, self.key = key_variable, variable(key_variable) or ""
+        self.lacks_key = not self.key and self.url == home
         if self.key and not _VISIBLE.fullmatch(self.key):
             raise InputError(f"{key_variable} holds what no key has", remedy="set it again, without blanks")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpx2
 
-from ....fail.errors import InvalidModelOutput
+from ....fail.errors import InputError, InvalidModelOutput
 from ...log.values import ModelName
 from ..types import LLMInput, LLMOutput
 from .anthropic import AnthropicService, Blocks
@@ -53,6 +53,13 @@ class ProviderModel:
 
     def __reduce__(self) -> Any:
         raise TypeError("a live model holds a key and is not written anywhere")
+
+    def with_key(self) -> ProviderModel:
+        """Return the model. Raises InputError where its address needs a key, and the environment held none."""
+        if self._endpoint.lacks_key:
+            problem = f"{self._endpoint.key_variable} is not set"
+            raise InputError(problem, remedy="set it, or give another address")
+        return self
 
     async def __call__(self, asked: LLMInput) -> LLMOutput:
         """Ask the model once, with nobody listening."""

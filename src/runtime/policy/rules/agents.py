@@ -40,8 +40,7 @@ class AgentsRule(Rule):
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:
             return "another agent may be started"
-        limit = leaf.limits[point.name]
-        return f"{point.name} is {limit}, and {point.used + 1} would be needed"
+        return f"{point.name} is {leaf.limits[point.name]}, and {point.used + 1} would be needed"
 
     def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
         if sample.call is not None:
