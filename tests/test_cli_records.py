@@ -35,7 +35,7 @@ def test_every_rule_is_explained(project: Path, capsys: Capsys) -> None:
     assert "(policy/call.yaml#/tool_registry/allowed/echo)" in said and "approval/required_for" not in said
     (project / "runs/s/call/state.jsonl").write_text("{")
     told = output_of(capsys, "explain", code=2)
-    assert "tc_1_0" in told.out.partition("s/sent_once")[2] and "s/call/state.jsonl:1" in told.err
+    assert "1.c0.d" in told.out.partition("s/sent_once")[2] and "s/call/state.jsonl:1" in told.err
 
 
 def test_runs_are_replayed_under_another_policy(project: Path, capsys: Capsys) -> None:

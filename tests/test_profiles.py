@@ -328,7 +328,7 @@ def test_an_allowed_call_is_explained_once(tmp_path: Path) -> None:
     record(task, tmp_path / "out")
     lines = explain(task, tmp_path / "out", "run")
     first = next(it for it in lines if "look" in it)
-    assert [line for line in lines if line.startswith("tc_1_0 ")] == [first]
+    assert [line for line in lines if line.startswith("1.c0.d")] == [first]
 
 
 def test_after_a_hand_off_the_rest_of_the_reply_is_not_made(project: Path) -> None:

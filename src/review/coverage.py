@@ -56,26 +56,25 @@ def coverage(gate: Gate, tests: Sequence[tuple[PolicyTest, Question]]) -> Covera
     """
     for failing in [it for it, question in tests if compared(it, gate.ask(question))]:
         remedy = "fix it first: `tachograph policy test` says how it fails"
-        raise InputError(f"the test {failing.name!r} fails already", remedy=remedy)
+        raise InputError(f"the test {failing.name!r} fails already", file=gate.policy.file, remedy=remedy)
     calls: dict[str, list[Call]] = {}
     for _, question in tests:
         if isinstance(question.about, Call):
             calls.setdefault(question.tool, []).append(question.about)
-    number, unnoticed = 0, []
+    noticed, unnoticed = 0, []
     for place, words, changed in _changed(gate):
         if any(compared(test, changed.ask(question)) for test, question in tests):
-            number += 1
+            noticed += 1
             continue
         for is_wider, old, new in ((True, gate, changed), (False, changed, gate)):
             if changes := wider(old, new, calls):
                 example = next((it.example for it in changes if it.example is not None), None)
                 if example is not None:  # what no example shows, no test can notice
-                    number += 1
                     verdict = example.was if is_wider else example.now
                     test = _test_of(f"{place.rpartition('/')[2]}: {words}", example.question, verdict)
                     unnoticed.append(Unnoticed(place, words, is_wider, test))
                 break
-    return Coverage(number, unnoticed)
+    return Coverage(noticed + len(unnoticed), unnoticed)
 
 
 def _changed(gate: Gate) -> Iterator[tuple[str, str, Gate]]:

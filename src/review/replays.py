@@ -39,21 +39,34 @@ class _Witness(Gate):
         return super().ask(question, explains=explains)
 
 
-def asked_in(source: RunSource, folder: Path, name: str) -> tuple[list[Asked], str]:
-    """Return what the gates of a recorded run are asked, and why the rest is not known; "" where there is none.
+def asked_in(
+    source: RunSource, folder: Path, name: str
+) -> tuple[list[Asked], list[tuple[int, log.Decided]], str]:
+    """Return what the gates of a recorded run are asked.
+
+    Returns:
+        What they are asked; each decision, with how much was asked by then; and why the rest is not known, "" where
+        there is none.
 
     Raises:
         RecordError: The record cannot be read.
     """
     asked: list[Asked] = []
+    decided: list[tuple[int, log.Decided]] = []
+
+    def agrees(recorded: log.Event, made: log.Event) -> bool:
+        if isinstance(made, log.Decided):
+            decided.append((len(asked), made))
+        return _is_same_decision(recorded, made)
+
     spec, lines = source.run_spec(), recorded_log(folder, name)
     head: Any = lines[0].event
     spec = _with_gates(spec, head, lambda gate: _Witness(gate, asked))
     try:
-        run_now(make_run(spec, head, None, lines, agrees=_is_same_decision))
+        run_now(make_run(spec, head, None, lines, agrees=agrees))
     except Diverged as error:
-        return asked, str(error)
-    return asked, ""
+        return asked, decided, str(error)
+    return asked, decided, ""
 
 
 def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list[Question], str]:
@@ -63,7 +76,7 @@ def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list
         RecordError: The record cannot be read.
     """
     spec = source.run_spec()
-    asked, diverged = asked_in(source, folder, name)
+    asked, _, diverged = asked_in(source, folder, name)
     policy = spec.gates.own.policy
     return spec.gates.below, [it for gate, it in asked if gate.policy is policy], diverged
 

@@ -31,11 +31,11 @@ def for_tools(change: Change) -> str:
     return f" for {', '.join(change.tools[:_TOOLS])}{more}" if change.tools else ""
 
 
-def question_words(question: Question) -> str:
-    """Return what a question is about, in words."""
+def question_words(question: Question, most: int = _LONGEST) -> str:
+    """Return what a question is about, in words, with at most so many characters of a call."""
     match question.about:
         case Call() as call:
-            what = f"{call.name} {truncate(call_text(call), _LONGEST)}"
+            what = f"{call.name} {truncate(call_text(call), most)}"
         case Reach(url=url, method=method, address=address):
             what = f"{question.tool} sends {method} to {url}{f' at {address}' if address else ''}"
         case Touch(path=path, access=access):

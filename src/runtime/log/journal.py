@@ -91,7 +91,7 @@ class Journal:
         file: Where further lines are written.
         listen: Is told of each line beyond the past, once it is written; one that raises is told nothing more.
         guard: Returns the name of a secret that an encoded line holds; the line is not written then.
-        agrees: Whether a recorded line stands although another one was made.
+        agrees: Is asked about each line of the past with the one made again: whether it stands if that is another one.
 
     Attributes:
         events: The lines so far.
@@ -144,13 +144,11 @@ class Journal:
         """
         text, number = canonical(event), len(self.lines)
         if number < len(self._past):
-            if self._past[number].text != text:
-                recorded, text = self._past[number].event, self._past[number].text
-                if not self._agrees(recorded, event):
-                    raise Diverged(recorded, event)
-                event = recorded
-            self.lines.append(self._writer.line(text))
-            self.events.append(event)
+            past = self._past[number]
+            if not self._agrees(past.event, event) and past.text != text:
+                raise Diverged(past.event, event)
+            self.lines.append(self._writer.line(past.text))
+            self.events.append(past.event)
             return
         if self._guard is not None and (secret := self._guard(text)) is not None:
             raise Leak(event.at, secret)
