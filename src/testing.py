@@ -71,20 +71,20 @@ def _policy(policy: Mapping[str, Any] | str | Path) -> Policy:
     return Policy.load(policy) if isinstance(policy, str | Path) else Policy.from_dict(policy)
 
 
-def _values(given: object, what: str, *keys: str) -> list[Any]:
-    """Return what a mapping has at some keys. Raises InputError."""
-    if not isinstance(given, Mapping) or not {*keys} <= given.keys():
-        remedy = f"give a mapping with {' and '.join(keys)}"
+def _values(given: object, what: str, *keys: str, **others: Any) -> list[Any]:
+    """Return what a mapping has at some keys, and at others if it has them. Raises InputError for any other mapping."""
+    if not isinstance(given, Mapping) or not {*keys} <= given.keys() <= {*keys, *others}:
+        more = f", and nothing else but {', '.join(others)}" if others else ""
+        remedy = f"give a mapping with {' and '.join(keys)}{more}"
         raise InputError(f"{what} is given in another way", remedy=remedy)
-    return [given[key] for key in keys]
+    return [*({**others, **given}[key] for key in (*keys, *others))]
 
 
 def _tool(tool: Tool | Mapping[str, Any]) -> Tool:
     if isinstance(tool, Tool):
         return tool
-    (name,) = _values(tool, "a tool", "name")
-    schema = tool.get("input_schema", CLOSED)
-    return Tool(name, "", schema, CLOSED, tool.get("effect", "read"), lambda arguments, io: {})
+    name, schema, effect = _values(tool, "a tool", "name", input_schema=CLOSED, effect="read")
+    return Tool(name, "", schema, CLOSED, effect, lambda arguments, io: {})
 
 
 def decide(
@@ -145,11 +145,9 @@ def decide_fact(
     """
     about: Reach | Touch | Call
     if fact.get("rule") == "url_allowlist":
-        (target,) = _values(fact, "a fact", "target")
-        about = Reach(target, fact.get("method", "GET"), fact.get("address", ""), fact.get("hop", 0))
+        about = Reach(*_values(fact, "a fact", "rule", "target", method="GET", address="", hop=0)[1:])
     elif fact.get("rule") == "sandbox_path":
-        (path,) = _values(fact, "a fact", "path")
-        about = Touch(path, fact.get("access", ""), fact.get("found", ""))
+        about = Touch(*_values(fact, "a fact", "rule", "path", access="", found="")[1:])
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
     met_by = _tool({"name": "some_tool"} if tool is None else tool)

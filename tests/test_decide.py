@@ -28,8 +28,11 @@ def test_calls_are_counted_by_tool_and_together() -> None:
 def test_what_cannot_be_decided_is_refused(call: Any) -> None:
     with pytest.raises(InputError, match="a mapping with name and arguments"):
         decide(POLICY, TOOLS, [call])
-    with pytest.raises(InputError, match="a mapping with path"):
-        decide_fact(POLICY, {"rule": "sandbox_path"})
+    for fact in ({}, {"path": "a/b", "acces": "write"}):
+        with pytest.raises(InputError, match="a mapping with rule and path"):
+            decide_fact(POLICY, {"rule": "sandbox_path", **fact})
+    with pytest.raises(InputError, match="a mapping with name"):
+        decide(POLICY, [{"name": "echo", "efect": "external"}], [])
     with pytest.raises(InputError, match="use plain data"):
         decide(Policy.from_dict(POLICY), TOOLS, [])  # type: ignore[arg-type]
 
