@@ -217,8 +217,14 @@ def test_what_a_review_tells(repository: Path, capsys: Out, monkeypatch: pytest.
     edit(repository / "policy/team/secrets.yml", "extends: ", "extends: ../")
     said = "\n".join(reviewed(capsys, "HEAD", code=1))
     assert re.search("secrets.yaml -> policy/team/secrets.yml: .*\n  EXPOSURE /redact: github_token", said)
-    (repository / "policy/new.yaml").write_text("schema: policy/v2\n")
+    new = repository / "policy/new.yaml"
+    new.write_text("schema: policy/v2\n")
+    commit(repository)
     assert any(line.startswith("policy/new.yaml:1:") for line in reviewed(capsys, "HEAD", code=2))
+    new.write_text("schema: policy/v1\n")  # what it was allows nothing that could be compared
+    assert any("HEAD:policy/new.yaml:1:" in line for line in reviewed(capsys, "HEAD", code=1))
+    new.unlink()
+    assert "policy/new.yaml: is gone" in reviewed(capsys, "HEAD", code=0)
 
 
 def test_a_task_that_moves_to_another_policy_may_do_more(repository: Path, capsys: Out) -> None:

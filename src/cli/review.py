@@ -17,7 +17,7 @@ def review(base: str, is_markdown: bool) -> int:
     """Say how recorded runs and policies differ from those of the commit BASE.
 
     Nothing of the project is run or imported. Exit code 1 if a decision has moved, something is exposed, or a record
-    is damaged.
+    is damaged, or if BASE holds a policy that cannot be read.
     """
     from ..review.records import review
     from ..runtime.formats.escape import code_span
@@ -32,14 +32,10 @@ def review(base: str, is_markdown: bool) -> int:
 @click.command("diff")
 @click.argument("old")
 @click.argument("new")
-@click.option(
-    "--runs", "with_runs", is_flag=True, help="Also make the recorded runs of the policy again under NEW."
-)
+@click.option("--runs", "with_runs", is_flag=True, help="Also make recorded runs of OLD again under NEW.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @JSON
-@click.option(
-    "--all", "is_all", is_flag=True, help="Print all of it, not only the first 40 changes of each kind."
-)
+@click.option("--all", "is_all", is_flag=True, help="Print more than 40 changes of each kind.")
 def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json: bool, is_all: bool) -> int:
     """Say what the policy NEW allows and OLD does not, and the other way round.
 

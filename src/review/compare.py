@@ -7,6 +7,7 @@ denies; where it has an example, both gates have decided it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import islice, product
 from typing import Any, Final, Literal
 
@@ -154,14 +155,12 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
 
 def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
     """Return what a gate allows and an earlier one over the same tools does not."""
-    sampled: dict[str, Sample] = {}
 
+    @cache
     def sample(name: str) -> Sample:
-        if name not in sampled:
-            tool = new.tools.get(name)
-            call = sample_call(new, tool, calls.get(name, ())) if tool is not None else None
-            sampled[name] = Sample(new.policy, tool, call)
-        return sampled[name]
+        tool = new.tools.get(name)
+        call = sample_call(new, tool, calls.get(name, ())) if tool is not None else None
+        return Sample(new.policy, tool, call)
 
     # what an earlier policy does not let be called is told by its name, and what is not called at all meets nothing
     called = [name for name in new.policy.names.allowed if _may_be_called(new, name)]

@@ -42,6 +42,7 @@ class Review(Struct):
         removed: The runs that it alone has.
         found: The differences of each run that has changed or is damaged.
         policies: What to say of each policy that has moved, and its changes; none where one side lacks it.
+        lost: Which policies are not compared, since those of the commit cannot be read, and why, one line each.
         problems: Why policies cannot be read, one line each.
     """
 
@@ -51,13 +52,14 @@ class Review(Struct):
     removed: list[str]
     found: dict[str, list[Difference]]
     policies: dict[str, tuple[str, list[Change]]]
+    lost: list[str]
     problems: list[str]
 
     @property
     def is_grave(self) -> bool:
-        """Whether a decision has moved, something is exposed, or a damaged record leaves that open."""
+        """Whether a decision has moved, something is exposed, or what cannot be read leaves that open."""
         every = chain[Difference | Change](*self.found.values(), *(it for _, it in self.policies.values()))
-        return any(it.kind in ("DAMAGE", "EXPOSURE", "VERDICT") for it in every)
+        return bool(self.lost) or any(it.kind in ("DAMAGE", "EXPOSURE", "VERDICT") for it in every)
 
     def lines(self, root: Path, mark: Mark = str) -> list[str]:
         """Return it in words.
@@ -79,7 +81,7 @@ class Review(Struct):
         for (what, *said), names in same.items():
             which = some(names, "policy file", mark) if names[1:] else mark(names[0])
             lines += [f"{bullet}{which}: {what}", *(f"  {line}" for line in said)]
-        lines += [f"{bullet}{mark(problem)}" for problem in self.problems]
+        lines += [f"{bullet}{mark(problem)}" for problem in dict.fromkeys(self.lost + self.problems)]
         counts = f"{len(self.added)} added, {len(self.removed)} removed"
         total = f"{len(self.found)} of {len(self.names)} runs changed since {mark(self.base)}, {counts}"
         return [*lines, total] if mark is str else [f"### {total}", "", *lines]
@@ -102,7 +104,7 @@ def review(project: Project, base: str) -> Review:
             *run, file = path.split("/", 2)
             if run[1:] and not run[1].endswith(".partial"):  # a run that has not ended is not a record
                 then.setdefault("/".join(run), {})[file] = entry
-        policies, problems = _policies(project, revision)
+        policies, lost, problems = _policies(project, revision)
     except OSError as problem:
         what = f"git finds no such commit here ({problem.strerror})"
         remedy = "name one of a repository that is yours; a shallow clone has to fetch it"
@@ -135,7 +137,7 @@ def review(project: Project, base: str) -> Review:
             was, changes = min(compared, key=lambda it: len(it[1]))
             moved[name if before else f"{was} -> {name}"] = summary(changes, [], None), changes
     added, removed = ([it for it in one if it not in other] for one, other in ((names, then), (then, names)))
-    return Review(base, names, added, removed, found, moved, problems)
+    return Review(base, names, added, removed, found, moved, lost, problems)
 
 
 def _read(name: str, read: Callable[[], _Files], when: str = "") -> tuple[_Files, list[Difference]]:
@@ -143,10 +145,9 @@ def _read(name: str, read: Callable[[], _Files], when: str = "") -> tuple[_Files
     try:
         files = read()
         problems = problems_of(files, name, rendered=False)
-    except RecordError as error:
-        files, problems = {}, [str(error)]
-    except OSError as problem:
-        files, problems = {}, [f"{name}: {problem.strerror}"]
+    except (RecordError, OSError) as error:
+        said = f"{name}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        files, problems = {}, [said]
     parts = [problem.removeprefix(f"{name}/").partition(": ") for problem in problems]
     return files, [Difference("DAMAGE", at + when, words) for at, _, words in parts]
 
@@ -189,17 +190,27 @@ def _tools(root: Path) -> dict[str, set[str]]:
     return found
 
 
-def _policies(project: Project, revision: Revision) -> tuple[_Policies, list[str]]:
-    """Return each policy of a project at a revision and now, and why some cannot be read. Raises OSError."""
+def _policies(project: Project, revision: Revision) -> tuple[_Policies, list[str], list[str]]:
+    """Return each policy of a project at a revision and now, and why some cannot be read, there or now. Raises OSError.
+
+    One that cannot be read there stands as it is now on both sides.
+    """
     then = {*filter(is_policy, revision.files(project.root / "policy"))}
     now = project.policy_names()
     found: _Policies = {}
-    problems = []
+    lost, problems = [], []
     for name in sorted(then.union(now)):
         path = project.root / "policy" / name
         try:
-            old = revision.policy(path) if name in then else None
-            found[f"policy/{name}"] = old, Policy.load(path, name=f"policy/{name}") if name in now else None
+            old = new = Policy.load(path, name=f"policy/{name}") if name in now else None
         except InputError as error:
             problems.append(str(error))
-    return found, problems
+            continue
+        try:
+            old = revision.policy(path) if name in then else None
+        except InputError as error:
+            lost += (
+                [f"policy/{name}: read all of it, since the earlier one cannot be: {error}"] if new else []
+            )
+        found[f"policy/{name}"] = old, new
+    return found, lost, problems
