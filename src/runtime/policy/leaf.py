@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ..log.values import Call, Reach, Struct, Touch, Withheld
+from ..tools.contract import Tool
 
 if TYPE_CHECKING:
-    from ..tools.contract import Tool
-    from .policy import Policy
+    from .policy import Policy as Policy
+else:  # a policy is made of leaves, so that rules have it for their types alone
+    Policy = Any
 
 Point = TypeVar("Point")
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...log.values import Call
-from ..leaf import Leaves, Question, Rule, Sample
+from ...tools.contract import Tool
+from ..leaf import Leaves, Policy, Question, Rule, Sample
 from .loop_budget import Limits, Need
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
 
 # what a question needs: the limit, and what it counts
 _NEEDS = {"max_depth": "depth", "max_children": "children", "max_parallel": "at_once"}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call
-from ..leaf import Leaf, Leaves, Question, Rule, Sample
+from ...tools.contract import Tool
+from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample
 from .arguments import Unasked
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
 
 
 class CallPoint(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -11,13 +11,9 @@ from msgspec import Struct
 from ...formats.escape import quote_untrusted
 from ...log.values import Call
 from ...schema.validator import VALUE_LIMITS, Mismatch, shape_of
-from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample, Unreadable
+from ...tools.contract import Tool
+from ..leaf import Instead, Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
 from .arguments import KEYWORDS, examples
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
-
 
 # values that a limit on values is likely to exclude
 _EXTREMES: Final[tuple[Any, ...]] = ("?", "x" * 10_000, [], ["?"] * 1_000, {}, -1_000_000, 1_000_000)

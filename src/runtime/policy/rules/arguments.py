@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -23,11 +23,8 @@ from ...formats.strict_json import canonical
 from ...log.values import Call
 from ...redaction.redactor import placeholders
 from ...schema.validator import SchemaValidator
-from ..leaf import Instead, Leaf, Leaves, Question, Rule, Sample
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
+from ...tools.contract import Tool
+from ..leaf import Instead, Leaf, Leaves, Policy, Question, Rule, Sample
 
 Condition = Mapping[str, Any]
 _LONGEST: Final = 1_000  # characters of an example

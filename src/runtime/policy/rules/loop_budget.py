@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
 from ...log.values import Call
-from ..leaf import Instead, Leaf, Leaves, Question, Result, Rule, Sample, Step
+from ...tools.contract import Tool
+from ..leaf import Instead, Leaf, Leaves, Policy, Question, Result, Rule, Sample, Step
 from ..prices import in_words
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
 
 # what a question needs: the budget, what it counts, and how much more
 _NEEDS = {

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ...formats.json_pointer import escape_pointer
 from ...formats.strict_json import canonical
 from ...log.values import Call, Withheld
 from ...redaction.redactor import PLACEHOLDER, placeholders
-from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
+from ...tools.contract import Tool
+from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
 
 _IN_AUTHORITY: Final = rf"(?i)https?://[^/?#\\\s\"]*{PLACEHOLDER.pattern}"
 _WHY: Final = {

@@ -7,7 +7,7 @@ text whether it is a URL, a path or neither, or the policy does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,13 +15,10 @@ from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, join, parse
 from ...log.values import Call
 from ...schema.places import Place, texts_in
-from ..leaf import Leaf, Leaves, Question, Rule, Sample
+from ...tools.contract import Tool
+from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample
 from .arguments import with_value
 from .url_allowlist import reached
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
 
 # what passes at a place of each kind passes at one of these too
 _WIDER: Final = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,11 +12,8 @@ from ...formats.json_pointer import escape_pointer
 from ...log.values import Call, Touch
 from ...resources.mount_path import parse_path
 from ...resources.url import Malformed
-from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
+from ...tools.contract import Tool
+from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
 
 # reported while a tool runs: the mount of the policy has no folder in this run
 UNBOUND = "unbound mount"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,12 +15,8 @@ from ...log.values import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
-from ..leaf import Leaf, Leaves, Question, Rule, Sample, Unreadable
-
-if TYPE_CHECKING:
-    from ...tools.contract import Tool
-    from ..policy import Policy
-
+from ...tools.contract import Tool
+from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
 
 _EXAMPLE = parse_url("https://example.test/")
 
