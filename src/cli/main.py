@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -86,15 +86,7 @@ def commands() -> None:
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 @click.option("--profile", metavar="NAME", help="Ask this profile; TASK is the question then.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
-def run(
-    tasks: tuple[str, ...],
-    llm: str | None,
-    base_url: str | None,
-    options: tuple[str, ...],
-    approve: bool,
-    profile: str | None,
-    again: bool,
-) -> int:
+def run(tasks: tuple[str, ...], profile: str | None, again: bool, **live: Any) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
     A TASK is a file, or the name KIND/NAME of one in tasks/. External effects that a recorded run has made are taken
@@ -117,12 +109,12 @@ def run(
         else:
             from .live import task_for_question
 
-            task = task_for_question(project, profile, given, llm)
+            task = task_for_question(project, profile, given, live["llm"])
         if task.root != project.root:
             raise task.error("", "the task belongs to another project", "change into that project")
         _say_wider(task)
         if task.is_scripted:
-            if llm or base_url or options or approve:
+            if any(live.values()):
                 remedy = "give it llm: {live: [...]}, or leave out the options"
                 raise task.error("/llm", "the task has a script, and not a live model", remedy)
             folder = project.folder(task.folder)
@@ -138,7 +130,7 @@ def run(
         elif tasks:
             from .live import record_live
 
-            made = record_live(task, project.folder(task.folder), llm, base_url, options, approve)
+            made = record_live(task, project.folder(task.folder), **live)
         else:
             say(f"{task.folder}: is for live models; record it by name")
             continue
@@ -178,9 +170,7 @@ def _say_recorded(name: str, made: RunMade) -> None:
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
 @click.option("--base-url", metavar="URL", help="The address of the service of its live model.")
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
-def resume(
-    run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: bool
-) -> int:
+def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...], **live: Any) -> int:
     """Go on with a run whose process ended, or with a conversation at this terminal."""
     from ..evidence.folder import partial_of
     from ..evidence.record import resume as resume_run
@@ -191,14 +181,14 @@ def resume(
     if not partial_of(folder).is_dir():
         raise RecordError("has ended", file=name, remedy="there is nothing to resume")
     if task.is_session and not task.is_scripted:
-        again = {"given": name, "base_url": base_url, "done": done, "not_done": not_done}
+        again = {"given": name, "base_url": live["base_url"], "done": done, "not_done": not_done}
         return int(click.get_current_context().invoke(chat, **again))
     if task.is_scripted:
         made = resume_run(task, folder, settled)
     else:
         from .live import resume_live
 
-        made = resume_live(task, folder, settled, base_url, approve)
+        made = resume_live(task, folder, settled, **live)
     project.write_list()
     _say_recorded(name, made)
     return OK
@@ -219,15 +209,7 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 @click.option("--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting for it.")
 @click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
-def chat(
-    given: str,
-    agent: str | None,
-    llm: str | None,
-    base_url: str | None,
-    options: tuple[str, ...],
-    done: tuple[str, ...],
-    not_done: tuple[str, ...],
-) -> int:
+def chat(given: str, agent: str | None, done: tuple[str, ...], not_done: tuple[str, ...], **live: Any) -> int:
     """Talk at this terminal with a profile, the agent of a task, or one in code; it asks there about calls.
 
     What is typed while a turn goes on interrupts it, and so does Ctrl-C; twice, it leaves the conversation open, and
@@ -242,7 +224,7 @@ def chat(
         raise InputError("chat needs a terminal", remedy="ask by `tachograph run --profile PROFILE QUESTION`")
     from .chat import talk
 
-    return talk(project_at(Path(), (given,), agent), given, llm, base_url, options, _settled(done, not_done))
+    return talk(project_at(Path(), (given,), agent), given, settled=_settled(done, not_done), **live)
 
 
 @commands.command()
