@@ -140,7 +140,7 @@ async def _go_on(
     with closing(file), closing(InputLog(partial)) as reads:
         sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
         folders.hold_sources(partial, sources, is_new=not file.past)
-        if source.key is not None and source.policy.redacts:
+        if source.key is not None and source.policy.hides:
             folders.keep_key(partial, source.key)
         if not file.past:  # the process may have died while the mounts were set up
             shutil.rmtree(partial / folders.MOUNTS, ignore_errors=True)

@@ -75,7 +75,6 @@ class Policy:
         approval_timeout_s: Seconds that a person has to answer.
         on_deny: What follows a denial: `terminate` or `inform`.
         secret_names: `redact.env`.
-        redacts: Whether `redact` names anything to look for.
         hides: What `redact` looks for: kinds, and variables of the environment as `$NAME`.
     """
 
@@ -99,7 +98,6 @@ class Policy:
         failing = said.on_failure
         self._on_failure = failing if isinstance(failing, OnFailure) else OnFailure(failing)
         self.secret_names = said.redact.env
-        self.redacts = bool(said.redact.kinds or said.redact.env)
         self.hides = sorted({*said.redact.kinds, *(f"${name}" for name in said.redact.env)})
         self._tool_rules = {name: self._read_tool_rules(name, rules) for name, rules in said.tools.items()}
         self._check_kinds("/redact/kinds", said.redact.kinds)

@@ -60,7 +60,7 @@ class RedactRule(Rule):
     judges = (Call, Withheld)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Revealed]]:
-        if policy.redacts:
+        if policy.hides:
             yield f"/redact/reveal_to/{escape_pointer(tool)}", policy.reveals(tool)
 
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Revealed]]:
