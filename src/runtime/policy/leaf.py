@@ -146,6 +146,11 @@ class Sample(Struct, frozen=True):
     tool: Tool | None = None
     call: Call | None = None
 
+    def asked(self, **more: Any) -> Iterator[Question]:
+        """Yield the question about the call, if one is known; `more` is as of Question."""
+        if self.call is not None:
+            yield Question(self.call, self.call.name, **more)
+
     def with_arguments(self, arguments: dict[str, Any]) -> Iterator[Question]:
         """Yield the question about the call with some arguments laid over its own."""
         if self.call is not None:

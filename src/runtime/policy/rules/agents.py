@@ -40,5 +40,4 @@ class AgentsRule(Rule):
         return f"{point.name} is {leaf.limits[point.name]}, and {point.used + 1} would be needed"
 
     def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
-        if sample.call is not None:
-            yield Question(sample.call, sample.call.name, {_NEEDS[point.name]: point.used})
+        return sample.asked(used={_NEEDS[point.name]: point.used})

@@ -27,5 +27,4 @@ class CycleDetectionRule(Rule):
         return f"the same call gave the same result {point.used} times; max_repeats is {most}"
 
     def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
-        if sample.call is not None:
-            yield Question(sample.call, sample.call.name, repeats=point.used)
+        return sample.asked(repeats=point.used)

@@ -131,10 +131,7 @@ class LoopBudgetRule(Rule):
         return f"{name} is used up: {said(name, point.used)} of {said(name, limit)}{more}"
 
     def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
-        questions = [Question(Step())]
-        if sample.call is not None:
-            questions.append(Question(sample.call, sample.call.name))
-        for asked in questions:
+        for asked in (Question(Step()), *sample.asked()):
             for name, counter, more in _NEEDS[type(asked.about)]:
                 if name == point.name:
                     yield structs.replace(asked, used={counter: point.used + point.more - more})

@@ -35,5 +35,4 @@ class ToolLimitsRule(Rule):
         return f"the tool was called {times} {_WORDS[point.name]}; at most {most} are allowed"
 
     def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
-        if sample.call is not None:
-            yield Question(sample.call, sample.call.name, {point.name: point.used})
+        return sample.asked(used={point.name: point.used})
