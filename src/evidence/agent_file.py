@@ -21,6 +21,7 @@ from ..runtime.models.fallback import choice_of
 from ..runtime.models.types import Model
 from ..runtime.policy.consistency import check_names, check_prices
 from ..runtime.policy.policy import Policy
+from ..runtime.schema.answer_type import AnswerType
 from ..runtime.tools.agents import agent_tool
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import load_module
@@ -28,7 +29,6 @@ from ..runtime.tools.project_modules import project_modules
 from .task_file import ProfileFile
 
 if TYPE_CHECKING:
-    from ..runtime.schema.answer_type import AnswerType
     from .tasks import Task
 
 
@@ -94,8 +94,6 @@ class AgentFile:
         """The type of its answer. Raises InputError."""
         if self.spec.output_schema is None:
             return None
-        from ..runtime.schema.answer_type import AnswerType  # few agents come here
-
         try:
             return AnswerType(self.spec.output_schema)
         except InputError as error:

@@ -26,6 +26,7 @@ from . import folder as folders
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import STATE, derive, read_files, recorded_lines
 from .run_source import RunSource, drive
+from .sources import earlier_effects, without_failures
 
 # stands among what an open run is made from if an earlier record answers for its external effects
 EARLIER: Final = "the earlier record"
@@ -116,8 +117,6 @@ def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
 
     Calls that failed have no outcome in them, so that they are neither repeated nor taken as they were.
     """
-    from .sources import without_failures  # few runs come here
-
     places = (folder, folders.old_of(folder), source.rejected)
     lines = next((lines for place in places if (lines := recorded_lines(place))), None)
     return None if lines is None else without_failures(lines, getattr(source, "fault", lambda at: None))
@@ -165,8 +164,6 @@ async def _go_on(
             world = source.world(workspace)
             task, taken = "/".join(folder.parts[-2:]), set[str]()
             if earlier is not None:
-                from .sources import earlier_effects  # nor here
-
                 world.earlier = earlier_effects(earlier, task, taken)
             try:
                 words |= settled

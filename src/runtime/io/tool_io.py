@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -26,8 +27,6 @@ from .decoding import text_of_file
 from .safe_open import MAX_FILE_BYTES, Refused, Root, list_files, read_file, write_file
 
 if TYPE_CHECKING:
-    import socket
-
     from ..tools.contract import Tool
     from .workspace import Held, Host, Workspace
 
@@ -270,8 +269,6 @@ class ToolIO:
 
 def _shut(connection: socket.socket) -> None:
     """Shut a connection that another thread may be waiting on, which ends its wait."""
-    import socket  # few runs have a connection
-
     with contextlib.suppress(OSError):  # it is closed, or was never made
         # past an encrypted connection's own method, which would take its keys from the thread that uses it
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

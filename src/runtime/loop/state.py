@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -18,14 +18,12 @@ from ..models.types import Message, Model
 from ..policy.gate import Gate
 from ..policy.policy import Policy
 from ..redaction.redactor import Redactor
+from ..schema.answer_type import AnswerType
 from ..tools.agents import with_those_below
 from ..tools.contract import Tool
 from .authority import Authority, Ruling
 from .board import Board
 from .window import Window
-
-if TYPE_CHECKING:
-    from ..schema.answer_type import AnswerType
 
 
 class Gates(Struct, frozen=True):
