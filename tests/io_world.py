@@ -66,7 +66,7 @@ class World:
         )
 
     def io(self, effect: str = "network", decide: Callable[[Fact], Verdict] = decide) -> ToolIO:
-        return self.workspace.io(TOOLS[effect], decide, "key")
+        return ToolIO(self.workspace, TOOLS[effect], decide, "key")
 
 
 def denied(io: ToolIO, act: Callable[[], object], fact: Fact) -> None:

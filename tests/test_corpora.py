@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Mount, Workspace
 from tachograph.runtime.log.values import Touch
 from tachograph.runtime.policy.gate import Gate
@@ -217,7 +218,7 @@ def perform(sandbox: str, op: str, path: str, meanwhile: Callable[[], None]) -> 
         return verdict
 
     with Workspace({"box": Mount("write", Path(sandbox))}) as workspace:
-        io = workspace.io(TOOL, decide, "key")
+        io = ToolIO(workspace, TOOL, decide, "key")
         try:
             text = io.read(path) if op == "read" else io.write(path, "x")
         except OSError as error:

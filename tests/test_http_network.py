@@ -59,7 +59,7 @@ class Got:
         self.result: HttpResult | None = None
         self.error: Exception | None = None
         with Workspace({}, network=True) as workspace:
-            self.io = workspace.io(TOOL, lambda fact: self._decide(gate, fact), "key")
+            self.io = ToolIO(workspace, TOOL, lambda fact: self._decide(gate, fact), "key")
             try:
                 self.result = self.io.get(url)
             except OSError as error:  # anything else is not a builtin that a tool may meet
@@ -309,7 +309,7 @@ def test_the_end_of_an_attempt_shuts_its_connections(net: Internet, scheme: str)
 
     net.names, server.answer = {HOST: [[PUBLIC]]}, hang
     with Workspace({}, network=True) as workspace:
-        io = workspace.io(TOOL, lambda fact: ALLOW, "key")
+        io = ToolIO(workspace, TOOL, lambda fact: ALLOW, "key")
         thread = waiting_for(io, f"{scheme}://{HOST}/", found)
         assert asked.wait(PATIENCE)
         io.close()
@@ -324,7 +324,7 @@ def test_nothing_is_connected_after_the_end_of_an_attempt(
 ) -> None:
     net.names, real = {HOST: [[PUBLIC]]}, getattr(http, at)
     with Workspace({}, network=True) as workspace:
-        io = workspace.io(TOOL, lambda fact: ALLOW, "key")
+        io = ToolIO(workspace, TOOL, lambda fact: ALLOW, "key")
         monkeypatch.setattr(http, at, lambda *given: (io.close(), real(*given))[1])
         with pytest.raises((PermissionError, ConnectionRefusedError)):
             io.get(f"http://{HOST}/")

@@ -25,6 +25,7 @@ from tachograph.runtime.io.safe_open import (
     open_root,
     read_file,
 )
+from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Mount, Workspace
 from tachograph.runtime.log.values import Fact, Reach, Touch
 from tachograph.runtime.policy.leaf import Verdict
@@ -349,7 +350,7 @@ def test_private_folders_are_the_owners_under_any_umask(tmp_path: Path, umask: i
             with Workspace({"desk": Mount("write")}, private=place) as workspace:
                 (folder,) = workspace._temporary if place is None else [place / "desk"]
                 workspace.place("desk/a/b/x", "x")
-                workspace.io(TOOLS["write"], decide, "key").write("desk/a/y", "y")
+                ToolIO(workspace, TOOLS["write"], decide, "key").write("desk/a/y", "y")
                 paths = (folder, *folder.rglob("*"))
                 modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
                 assert modes == {folder.name: 0o700, "a": 0o700, "b": 0o700, "x": 0o600, "y": 0o600}
@@ -362,7 +363,7 @@ def test_private_folders_are_the_owners_under_any_umask(tmp_path: Path, umask: i
 @given(st.text())
 def test_text_is_written_as_it_is_or_not_at_all(text: str) -> None:
     with Workspace({"desk": Mount("write")}) as workspace:
-        io = workspace.io(TOOLS["write"], decide, "key")
+        io = ToolIO(workspace, TOOLS["write"], decide, "key")
         try:
             io.write("desk/x", text)
         except UnicodeEncodeError:

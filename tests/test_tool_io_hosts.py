@@ -12,7 +12,7 @@ import pytest
 from tachograph.fail.errors import InputError
 from tachograph.runtime.formats.strict_json import digest
 from tachograph.runtime.io.safe_open import MAX_DEPTH
-from tachograph.runtime.io.tool_io import MAX_HOPS
+from tachograph.runtime.io.tool_io import MAX_HOPS, ToolIO
 from tachograph.runtime.io.workspace import Host, Workspace
 from tachograph.runtime.log.values import Reach, Touch
 from tests.io_world import TOOLS, World, decide, denied
@@ -141,7 +141,7 @@ def test_a_url_the_rules_refuse_is_not_asked_for(world: World, url: str) -> None
 
 def test_without_a_network_a_host_is_out_of_reach(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Workspace({}) as workspace, caplog.at_level(logging.WARNING):
-        io = workspace.io(TOOLS["network"], decide, "key")
+        io = ToolIO(workspace, TOOLS["network"], decide, "key")
         with pytest.raises(ConnectionRefusedError):
             io.get("https://far.test/")
     assert "far.test" in caplog.text and not io.denied and not io.has_acted

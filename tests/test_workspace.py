@@ -162,7 +162,7 @@ def test_private_folders_and_descriptors_go_when_it_closes(world: World) -> None
     before = _open_files()
     workspace = Workspace({"desk": Mount("write"), "other": Mount("write")}, {"h": Host(world.site)})
     with workspace:
-        workspace.io(TOOLS["write"], decide, "k").write("desk/a/b", "x")
+        ToolIO(workspace, TOOLS["write"], decide, "k").write("desk/a/b", "x")
         folders = list(workspace._temporary)
         assert len(set(folders)) == 2 and _open_files() == before + 3
         (folders[0] / "link").symlink_to(world.outside)
@@ -227,7 +227,7 @@ def test_a_task_places_files_and_links(tmp_path: Path) -> None:
     with Workspace({"desk": Mount("write")}) as workspace:
         workspace.place("desk/a/x.md", "\u00e9")
         workspace.place_link("desk/a/l", "../x")
-        io = workspace.io(TOOLS["write"], decide, "k")
+        io = ToolIO(workspace, TOOLS["write"], decide, "k")
         assert io.list("desk") == ["desk/a/x.md"] and io.read("desk/a/x.md") == "\u00e9"
         with pytest.raises(PermissionError):
             io.read("desk/a/l")

@@ -9,6 +9,7 @@ from ..fail.errors import asks_to_end
 from ..runtime.clock import in_time
 from ..runtime.driver import Word
 from ..runtime.effects import Invoke
+from ..runtime.io.tool_io import ToolIO
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event
 from ..runtime.log.steps import CallView, steps_of
@@ -57,7 +58,7 @@ def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Wor
     arguments, withheld = given(effect)
     if withheld:
         return None
-    io, answer = workspace.io(tool, decide, call.at), None
+    io, answer = ToolIO(workspace, tool, decide, call.at), None
     try:
         answer = in_time(probe, (arguments, io), _LIMIT)
     except BaseException as error:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -23,12 +23,10 @@ from ..policy.rules.sandbox_path import UNBOUND
 from ..resources.mount_path import parse_path
 from ..resources.redirects import REDIRECTS, redirected
 from ..resources.url import Malformed, Target, parse_url
+from ..tools.contract import Tool
 from .decoding import text_of_file
 from .safe_open import MAX_FILE_BYTES, Refused, Root, list_files, read_file, write_file
-
-if TYPE_CHECKING:
-    from ..tools.contract import Tool
-    from .workspace import Held, Host, Workspace
+from .workspace import Held, Host, Workspace
 
 MAX_HOPS: Final = 5
 HTTP_S: Final = 30.0  # for all hops together
@@ -59,6 +57,12 @@ class ToolIO:
 
     A tool may use it from several threads. After a denial, or a use that the effect kind of the tool does not cover, it
     does nothing more, whatever the tool makes of the exception; so too once the attempt is over.
+
+    Args:
+        workspace: What it may touch.
+        tool: The tool.
+        decide: Decides what the tool meets.
+        key: The idempotency key.
 
     Attributes:
         idempotency_key: The same for all attempts of a call.

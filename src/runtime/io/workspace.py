@@ -16,14 +16,10 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from ...fail.errors import InputError
-from ..log.values import Fact
-from ..policy.leaf import Verdict
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed, parse_host
-from ..tools.contract import Tool
 from .mount_isolation import check_apart
 from .safe_open import Root, make_link, open_root, restrict_to_owner, write_file
-from .tool_io import ToolIO
 
 
 class Closing(Protocol):
@@ -202,13 +198,3 @@ class Workspace:
         """Put a symbolic link into a mount before the run starts. Raises Malformed or OSError."""
         target = parse_path(path)
         make_link(self.roots[target.mount], target.parts, to)
-
-    def io(self, tool: Tool, decide: Callable[[Fact], Verdict], key: str) -> ToolIO:
-        """Return the `io` of one attempt of a tool.
-
-        Args:
-            tool: The tool.
-            decide: Decides what it meets.
-            key: The idempotency key.
-        """
-        return ToolIO(self, tool, decide, key)

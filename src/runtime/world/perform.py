@@ -154,7 +154,7 @@ class Performer:
         is_called = fault.in_io or (fault.error is None and fault.returns is None)
         if self.earlier is not None and tool.acts_beside_io and is_called:
             return self.earlier(at, effect.call)
-        io = self._workspace.io(tool, effect.decide, effect.key)
+        io = ToolIO(self._workspace, tool, effect.decide, effect.key)
         arguments, withheld = given(effect)
         if withheld:
             io.close()
