@@ -84,11 +84,6 @@ def _refuse_other(folder: Path) -> None:
         raise OutputError(f"{folder}: {what}")
 
 
-def keep_key(partial: Path, key: bytes) -> None:
-    """Keep the key of the placeholders of an open run, which is removed when the run is put in place."""
-    write_durably(partial / KEY, key, mode=0o600)
-
-
 def hold_sources(partial: Path, sources: Mapping[str, str], *, is_new: bool) -> None:
     """Note what a run is made from when it begins, and hold it against that when it goes on.
 
@@ -129,12 +124,6 @@ def read_key(folder: Path) -> bytes | None:
         return (folder / KEY).read_bytes()
     except FileNotFoundError:
         return None
-
-
-def write_files(partial: Path, files: Mapping[str, bytes]) -> None:
-    """Write what follows from the log beside it."""
-    for name in NAMES[1:]:
-        write_durably(partial / name, files[name])
 
 
 def discard(partial: Path, folder: Path) -> None:

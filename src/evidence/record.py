@@ -15,6 +15,7 @@ import msgspec
 from ..fail import errors
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
+from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
@@ -24,7 +25,7 @@ from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run, taken_in
 from . import folder as folders
 from .manifest import MANIFEST, InputLog, read_manifest
-from .record_files import STATE, derive, read_files, recorded_lines
+from .record_files import NAMES, STATE, derive, read_files, recorded_lines
 from .run_source import RunSource, drive
 from .sources import earlier_effects, without_failures
 
@@ -140,7 +141,8 @@ async def _go_on(
         sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
         folders.hold_sources(partial, sources, is_new=not file.past)
         if source.key is not None and source.policy.hides:
-            folders.keep_key(partial, source.key)
+            # until the run is put in place
+            write_durably(partial / folders.KEY, source.key, mode=0o600)
         if not file.past:  # the process may have died while the mounts were set up
             shutil.rmtree(partial / folders.MOUNTS, ignore_errors=True)
         with source.workspace(redacted(reads.add, spec), partial / folders.MOUNTS) as workspace:
@@ -198,7 +200,8 @@ def _finish(
     if not missed and _is_same(files, folder):
         folders.discard(partial, folder)  # recording again leaves every byte as it is, `made` included
         return
-    folders.write_files(partial, files)
+    for name in NAMES[1:]:  # what follows from the log
+        write_durably(partial / name, files[name])
     if missed:
         kept = source.rejected
         kept.parent.mkdir(parents=True, exist_ok=True)
