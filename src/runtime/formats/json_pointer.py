@@ -31,7 +31,9 @@ def join(keys: Iterable[str | int]) -> str:
 def get(data: Any, pointer: str) -> Any:
     """Return the value at a pointer. Raises KeyError, IndexError, ValueError or TypeError."""
     for key in parse(pointer):
-        data = data[_index(key) if isinstance(data, list) else key]
+        if isinstance(data, list) and not _INDEX.fullmatch(key):
+            raise ValueError("no index")
+        data = data[int(key) if isinstance(data, list) else key]
     return data
 
 
@@ -56,9 +58,3 @@ def _name_of(item: Any, index: str) -> str:
     if isinstance(item, dict):
         return str(item.get("url", index))
     return index if item is None or isinstance(item, list) else str(item)
-
-
-def _index(key: str) -> int:
-    if not _INDEX.fullmatch(key):
-        raise ValueError("no index")
-    return int(key)
