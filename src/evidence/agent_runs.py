@@ -24,12 +24,11 @@ from ..runtime.run import head_of
 from ..runtime.run_result import RunOptions, RunResult
 from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real, run_in_new_loop
+from . import record as recording
 from .check import check_async, in_itself
 from .compare import Difference
 from .folder import not_ended, partial_of, read_key
-from .record import Listen, record_async, resume_async
-from .record import record as record_source
-from .record import resume as resume_source
+from .record import Listen
 from .record_files import NAMES, STATE, head_in
 from .replay import replay as replay_source
 
@@ -172,7 +171,7 @@ def record(
         InputError: The agent or the history is refused.
     """
     folder = cleared(out, replace=replace)
-    return agent.result_of(record_source(new_run(agent, question, options), folder, listen))
+    return agent.result_of(recording.record(new_run(agent, question, options), folder, listen))
 
 
 async def arecord(
@@ -192,7 +191,7 @@ async def arecord(
     """
     folder = cleared(out, replace=replace)
     source = new_run(agent, question, options, leaves=False, started=started)
-    return agent.result_of(await record_async(source, folder, listen))
+    return agent.result_of(await recording.record_async(source, folder, listen))
 
 
 def resume(
@@ -215,7 +214,7 @@ def resume(
         Diverged: The agent is not that of the log any more.
     """
     folder = Path(out)
-    return agent.result_of(resume_source(_open_run(agent, folder), folder, settled or {}, listen))
+    return agent.result_of(recording.resume(_open_run(agent, folder), folder, settled or {}, listen))
 
 
 async def aresume(
@@ -224,7 +223,7 @@ async def aresume(
     """Do as `resume` does in the running event loop; a cancellation is as of `arecord`."""
     folder = Path(out)
     source = _open_run(agent, folder, leaves=False)
-    return agent.result_of(await resume_async(source, folder, settled or {}, listen))
+    return agent.result_of(await recording.resume_async(source, folder, settled or {}, listen))
 
 
 def _open_run(agent: Agent, folder: Path, *, leaves: bool = True) -> AgentRun:
