@@ -44,11 +44,16 @@ def test_the_way_of_a_run(project: Path, capsys: Capsys) -> None:
     assert "final_answer" in output_of(capsys, "show", "s/call").out
 
 
-def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(project: Path, capsys: Capsys) -> None:
+def test_a_log_that_was_cut_is_shown_as_far_as_it_goes(project: Path, capsys: Capsys) -> None:
     exit_code("run")
     log = project / "runs/s/call/state.jsonl"
-    log.write_bytes(log.read_bytes()[:100])
-    assert "runs/s/call/state.jsonl" in output_of(capsys, "show", "s/call", code=2).err
+    whole = log.read_bytes()
+    for end, shown in ((100, 0), (-100, whole.count(b"\n") - 1), (whole.rindex(b"\n", 0, -1) + 1, -1)):
+        log.write_bytes(whole[:end])
+        told = output_of(capsys, "show", "s/call", code=2)
+        assert "runs/s/call/state.jsonl" in told.err and told.out.count("\n") == shown % whole.count(b"\n")
+        rest = whole[:end].rpartition(b"\n")[2].decode()
+        assert output_of(capsys, "show", str(log)).out.endswith(f"{rest}\n" if rest else "step ended\n")
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])

@@ -77,9 +77,12 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 @click.option("--tree", "is_tree", is_flag=True, help="As a tree of steps, calls and attempts.")
 @click.option("--follow", "is_followed", is_flag=True, help="As it goes on, until it ends or Ctrl-C.")
 def show(run: str, is_tree: bool, is_followed: bool) -> None:
-    """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file."""
+    """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file.
+
+    Lines are cut at 160 characters, those of a log that is named by its file at 4,000.
+    """
     from ..evidence.folder import not_ended, partial_of
-    from ..evidence.record_files import events_in
+    from ..evidence.record_files import events_in, recorded_log
     from ..evidence.show import follow, line_of, shown_log
 
     if is_tree and is_followed:
@@ -107,6 +110,8 @@ def show(run: str, is_tree: bool, is_followed: bool) -> None:
             say(line_of(event))
     if folder.suffix == ".partial":
         say(str(not_ended(name, folder)))
+    else:
+        recorded_log(folder, name)  # the last line may be cut off, or missing
 
 
 @click.command()

@@ -59,7 +59,7 @@ def shown_log(file: Path) -> list[str]:
     """
     data = read_plain(file, MOST_BYTES)
     try:
-        return _in_words(read_log(data, is_open=True))
+        return _in_words(read_log(data))
     except Damaged as error:
         pieces = data.splitlines(keepends=True)
         whole = read_log(b"".join(pieces[: error.number - 1]))
