@@ -455,6 +455,23 @@ def test_commands_take_the_records_of_an_agent_that_is_named(
     assert "desk_of_code/say.py: has changed" in output_of(capsys, "check", *named, code=1).out
 
 
+def test_what_has_moved_is_named_from_where_the_command_is_called(
+    desk: Callable[..., Agent], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(".git").mkdir()
+    inner = "from desk_of_code import app, guard, say\nfrom tachograph import Agent\n"
+    inner += "agent = Agent(guard.model, [say.say], app.agent.policy, root='desk_of_code')\n"
+    Path("inner.py").write_text(inner, encoding="utf-8")
+    tachograph.record(importlib.import_module("inner").agent, "?", out="out")
+    Path("out/trace.json").write_text("", encoding="utf-8")
+    words = ("check", "out", "--agent", "inner:agent", "--github")
+    assert "file=out/trace.json" in output_of(capsys, *words, code=1).out
+    tachograph.record(importlib.import_module("inner").agent, "?", out="out", replace=True)
+    Path("desk_of_code/words.py").write_text("HELLO = 'bye'\n", encoding="utf-8")
+    said = output_of(capsys, *words, code=1).out
+    assert "git diff -- desk_of_code/words.py" in said and "file=desk_of_code/words.py" in said
+
+
 def test_a_resume_may_find_other_functions_in_code(desk: Callable[..., Agent]) -> None:
     """The module that recorded a run is edited to resume it; the lines say whether its functions still fit."""
 

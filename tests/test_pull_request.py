@@ -56,7 +56,7 @@ def commands_in(out: str) -> list[tuple[dict[str, str], str]]:
 def test_nothing_forges_a_command(tmp_path: Path, text: str) -> None:
     (tmp_path / text).write_text("")
     found = {f"s/{text}": [Difference("INPUT", text, CHANGED), Difference("VERDICT", text, text, (text,))]}
-    ((properties, message),) = commands_in("\n".join(github_commands(found, tmp_path)))
+    ((properties, message),) = commands_in("\n".join(github_commands(found, tmp_path, tmp_path.joinpath)))
     assert properties.keys() == {"file", "title"}
     if text.isprintable() and text[0] not in "#:":
         assert properties["file"] == text and properties["title"].endswith(text)
@@ -81,7 +81,7 @@ def test_where_an_annotation_stands(tmp_path: Path, inputs: Any, at: str, file: 
     (root / "policy/v1.yaml").write_text("")
     (root.parents[1] / "outside").write_text("")
     (root.parent / ".git").mkdir()
-    commands = github_commands({"s/0": [Difference("OTHER", at, "", inputs)]}, root)
+    commands = github_commands({"s/0": [Difference("OTHER", at, "", inputs)]}, root, (root / "runs").joinpath)
     ((properties, _),) = commands_in("\n".join(commands))
     assert (properties["file"], properties.get("line")) == (f"in/{file}", line)
 
@@ -95,7 +95,7 @@ def test_each_cause_has_one_annotation_and_ten_have_at_most(repository: Path, ca
     assert [it["title"] for it, _ in marked] == re.findall("(?m)^(What follows .*):$", plain)
     assert {it["file"] for it, _ in marked} == {"policy/v1.yaml", "tools/read.py"}
     many = {f"s/{n}": [Difference("OTHER", f"{n}", "", (f"{n}",))] for n in range(11)}
-    assert len(github_commands(many, repository)) == 10
+    assert len(github_commands(many, repository, repository.joinpath)) == 10
 
 
 def rename_a_tool(root: Path, patch: pytest.MonkeyPatch) -> None:

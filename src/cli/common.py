@@ -155,7 +155,7 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
 
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
-        raise InputError("has no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
+        raise InputError("has no recorded run", file="runs", remedy="run a task, or name a record's folder")
     for name in names:
         if not project.folder(name).is_dir():
             raise not_ended(project.label(name), partial_of(project.folder(name)))

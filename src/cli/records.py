@@ -49,7 +49,7 @@ def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: boo
     found = {name: differences for name, differences in found.items() if differences}
     for line in [*problems, *drift(found, project.root)]:
         say(line)
-    for command in github_commands(found, project.root) if is_github else ():
+    for command in github_commands(found, project.root, project.folder) if is_github else ():
         click.echo(command)  # the one that `say` would disarm
     for name, differences in found.items() if is_all else ():
         say(f"{name}: {count(len(differences), 'difference')}")

@@ -13,7 +13,7 @@ from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
 from .agent_runs import AgentRun, new_run
 from .folder import where_it_lies
-from .project import Project
+from .project import NO_RECORDS, Project, in_kinds
 from .record_files import STATE, is_from_code
 from .run_source import RunSource
 
@@ -26,6 +26,7 @@ class AgentRecords(Project):
 
     Attributes:
         named: The same.
+        root: The folder of the project of the agent, from which its inputs are named.
 
     Raises:
         InputError: There is no such agent.
@@ -33,8 +34,7 @@ class AgentRecords(Project):
 
     def __init__(self, named: str) -> None:
         self.named = named
-        self.root = Path().resolve()
-        sys.path.insert(0, str(self.root))
+        sys.path.insert(0, str(Path().resolve()))
         module, _, name = named.partition(":")
         remedy = "name an Agent as MODULE:NAME, such as app:agent"
         Agent.is_being_imported = True
@@ -49,7 +49,7 @@ class AgentRecords(Project):
             Agent.is_being_imported = False
         if not isinstance(agent, Agent):
             raise InputError("is not an Agent", file=named, remedy=remedy)
-        self._agent = agent
+        self._agent, self.root = agent, agent.root.resolve()
 
     def run_name(self, run: str) -> str:
         """Return what a run is called: its folder, also where it is given as KIND/NAME. Raises RecordError."""
@@ -61,7 +61,8 @@ class AgentRecords(Project):
 
     def run_names(self) -> list[str]:
         """Return the folders of all records of agents in code in runs/, sorted."""
-        return [it for name in super().run_names() if is_from_code(Path(it := f"runs/{name}"))]
+        found = (path for _, path in in_kinds(Path("runs")) if path.suffix not in NO_RECORDS)
+        return [str(path) for path in found if is_from_code(path)]
 
     def label(self, name: str) -> str:
         """Return what messages call a run: its folder."""

@@ -118,16 +118,22 @@ def drift(found: Found, root: Path, *, mark: Mark = str, base: str = "") -> list
     return lines
 
 
-def github_commands(found: Found, root: Path) -> list[str]:
-    """Return commands of GitHub Actions, one for each of the first causes: at a moved file, or else at a record."""
+def github_commands(found: Found, root: Path, folder: Callable[[str], Path]) -> list[str]:
+    """Return commands of GitHub Actions, one for each of the first causes: at a moved file, or else at a record.
+
+    Args:
+        found: The differences of each run, by its name.
+        root: The project.
+        folder: Returns the folder of a run.
+    """
     top, commands = _checkout(root) or root, []
     for cause in causes(found)[:_ANNOTATIONS]:
         story, names = cause.stories[0]
         own = story.at if _split(story.at)[0] in NAMES else STATE
-        for place in (*cause.inputs, f"runs/{names[0]}/{own}"):
-            path, line = _split(place)
-            file = os.path.relpath(root / path, top)
-            if os.path.isfile(root / path) and not file.startswith(".."):
+        for place in (*(root / it for it in cause.inputs), folder(names[0]) / own):
+            path, line = _split(str(place))
+            file = os.path.relpath(path, top)
+            if os.path.isfile(path) and not file.startswith(".."):
                 break
         properties = {"file": file, **({"line": line} if line else {}), "title": cause.heading()}
         commands.append(workflow_command("error", properties, cause.lines()))

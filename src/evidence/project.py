@@ -15,7 +15,7 @@ from .run_source import RunSource
 from .tasks import Task, load_task, root_around
 
 LIST: Final = "LIST"
-_NO_RECORDS: Final = (".partial", ".old")  # how names end of what is not a record
+NO_RECORDS: Final = (".partial", ".old")  # how names end of what is not a record
 
 
 class Project:
@@ -61,17 +61,17 @@ class Project:
 
     def run_names(self) -> list[str]:
         """Return the names of all recorded runs, sorted. Raises OSError for a folder that cannot be read."""
-        found = _in_kinds(self.root / "runs")
-        return [f"{kind}/{it.name}" for kind, it in found if it.is_dir() and it.suffix not in _NO_RECORDS]
+        found = in_kinds(self.root / "runs")
+        return [f"{kind}/{it.name}" for kind, it in found if it.is_dir() and it.suffix not in NO_RECORDS]
 
     def open_names(self) -> list[str]:
         """Return the names of the runs that have not ended, sorted. Raises OSError likewise."""
-        found = _in_kinds(self.root / "runs")
+        found = in_kinds(self.root / "runs")
         return [f"{kind}/{entry.stem}" for kind, entry in found if entry.suffix == ".partial"]
 
     def task_names(self) -> list[str]:
         """Return the names of all tasks, sorted. Raises OSError for a folder that cannot be read."""
-        found = _in_kinds(self.root / "tasks")
+        found = in_kinds(self.root / "tasks")
         return [f"{kind}/{it.stem}" for kind, it in found if it.suffix == ".yaml" and it.is_file()]
 
     def policy_names(self) -> list[str]:
@@ -152,7 +152,7 @@ def is_policy(name: str) -> bool:
     return name.endswith((".yaml", ".yml")) and not name.startswith("tests/")
 
 
-def _in_kinds(folder: Path) -> list[tuple[str, Path]]:
+def in_kinds(folder: Path) -> list[tuple[str, Path]]:
     """Return what lies in the folders of a folder, each with the name of its folder, sorted.
 
     A pattern would skip what may not be read.

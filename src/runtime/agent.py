@@ -66,6 +66,9 @@ class Agent:
         InputError: The model cannot be had, or the output type has no JSON Schema.
         PolicyError: A mount is not declared by the policy, or it speaks of a tool that there is not.
         ToolError: There is no tool of a name, or it breaks the contract.
+
+    Attributes:
+        root: The folder of the project.
     """
 
     # a program may hold its agent, and a command that imports it begins none of its runs
@@ -99,7 +102,7 @@ class Agent:
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
-        self._root = Path(root)
+        self.root = Path(root)
         given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
         given += [EXIT_PLAN] if plan is not None and EXIT_PLAN not in given else []
         given = [from_langchain(tool) if is_of_langchain(tool) else tool for tool in given]
@@ -108,7 +111,7 @@ class Agent:
             what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is not a tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")
         for tool in given:
-            loaded = load_tools([tool], self._root) if isinstance(tool, str) else LoadedTools([tool], {})
+            loaded = load_tools([tool], self.root) if isinstance(tool, str) else LoadedTools([tool], {})
             self.tools += loaded.tools
             self.modules |= loaded.modules
         names = [tool.name for tool in self.tools]
@@ -188,11 +191,11 @@ class Agent:
             By the name of the tool; under "" those of model and hooks.
         """
         own = [tool for tool in self.all_tools if not tool.digest and tool.agent is None]
-        found = {tool.name: modules_behind(tool.run, self._root) for tool in own}
+        found = {tool.name: modules_behind(tool.run, self.root) for tool in own}
         agents = (self, *self._below)
         asked = [getattr(hooks, point) for agent in agents for hooks in agent.hooks for point in HOOKS]
         for function in (*(model for agent in agents for model in agent.models), *filter(None, asked)):
-            found[""] = found.get("", {}) | modules_behind(function, self._root)
+            found[""] = found.get("", {}) | modules_behind(function, self.root)
         return found
 
     def spec(
