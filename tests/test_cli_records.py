@@ -34,8 +34,9 @@ def test_every_rule_is_explained(project: Path, capsys: Capsys) -> None:
         assert f"allow    {rule}" in said
     assert "(policy/call.yaml#/tool_registry/allowed/echo)" in said and "approval/required_for" not in said
     (project / "runs/s/call/state.jsonl").write_text("{")
-    told = output_of(capsys, "explain", code=2)
-    assert "1.c0.d" in told.out.partition("s/sent_once")[2] and "s/call/state.jsonl:1" in told.err
+    for words, said in ("explain", "1.c0.d"), ("replay", "same"), ("replay --policy policy/call.yaml", ": "):
+        told = output_of(capsys, *words.split(), code=2)  # the other run is told all the same
+        assert said in told.out.partition("s/sent_once")[2] and "s/call/state.jsonl:1" in told.err
 
 
 def test_runs_are_replayed_under_another_policy(project: Path, capsys: Capsys) -> None:

@@ -90,14 +90,13 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 @_runs
 @AGENT
 @click.option(
-    "--policy",
-    "policy_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Under this policy: say at which decision each run would go another way.",
+    "--policy", "policy_file", metavar="FILE", type=click.Path(path_type=Path), help="By this policy instead."
 )
 def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -> int:
-    """Make runs again from their logs alone, and compare every line."""
+    """Make runs again from their logs alone, and compare every line.
+
+    With --policy, say at which decision each run would go another way.
+    """
     from ..evidence.replay import replay as replay_run
     from ..review.replays import what_if
     from ..runtime.log.journal import Diverged
@@ -105,23 +104,25 @@ def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -
 
     project = project_at(Path(), runs, agent)
     other = Policy.load(policy_file) if policy_file is not None else None
-    flips = 0
+    code = OK
     for name in names_of(project, runs, of_tasks=True):
-        if other is not None:
-            flip = what_if(project.source_of(name), project.folder(name), project.label(name), other)
-            flips += flip is not None
+        try:
+            about = project.source_of(name), project.folder(name), project.label(name)
+            if other is None:
+                say(f"{name}: {len(replay_run(*about).journal.lines)} lines are the same")
+                continue
+            flip = what_if(*about, other)
             say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
             for prefix, what in flip.told(200) if flip else ():
                 say(f"  {prefix} {what}")
-            continue
-        try:
-            made = replay_run(project.source_of(name), project.folder(name), project.label(name))
+            code = code or (OK if flip is None else FAILED)
         except Diverged as error:
-            flips += 1
             say(f"{name}: {error}; `tachograph check {name}` says what moved")
-        else:
-            say(f"{name}: {len(made.journal.lines)} lines are the same")
-    return FAILED if flips else OK
+            code = code or FAILED
+        except InputError as error:
+            say(f"tachograph: {error}", err=True)
+            code = BAD_INPUT
+    return code
 
 
 @click.command()
