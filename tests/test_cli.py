@@ -193,6 +193,8 @@ def test_policy_tests(project: Path, capsys: Capsys) -> None:
     for wrong in ('"cal": {}', '"reach": {}', '"touch": {"path": "a/b"}', f'{asked}, "used": {{"call": 1}}'):
         path.write_text(text.replace(asked, wrong))
         assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
+    path.write_text(text.replace("policy/call.yaml", "policy/cal.yaml"))
+    assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
     shutil.copytree(project / "policy", project.parent / "code/policy")  # whose tools are functions in code
     shutil.copytree(project / "policy", project / "policy/deep")
     shutil.copy(project / "policy/call.yaml", project.parent)  # where no project is

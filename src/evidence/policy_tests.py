@@ -120,6 +120,8 @@ def read_tests(root: Path, file: Path) -> FileOfTests:
         raise InputError("lies outside of the project", file=str(file), remedy="name a file in policy/tests")
     name = file.resolve().relative_to(root).as_posix()
     document = read_document(file, name, PolicyTests, InputError)
+    if not (root / document.value.policy).is_file():
+        raise document.error("/policy", "there is no such file", "name a policy as from the project")
     policy = Policy.load(root / document.value.policy, name=document.value.policy)
     names = [path.stem for path in sorted((root / "tools").glob("*.py"))]
     gate = Gate(policy, [*load_tools(names, root).tools, *accepted_tools(root).values()])
