@@ -91,8 +91,8 @@ class Project:
         """Return the task of a run: its place decides, never its record. Raises TaskError."""
         file = self.root / "tasks" / f"{name}.yaml"
         if not file.is_file():
-            remedy = f"restore tasks/{name}.yaml; a run of an agent in code is made again in Python"
-            raise TaskError("the run has no task", file=f"runs/{name}", remedy=remedy)
+            remedy = "restore it; a run of an agent in code is made again in Python"
+            raise TaskError(f"is not there for runs/{name}", file=f"tasks/{name}.yaml", remedy=remedy)
         return load_task(file)
 
     def source_of(self, name: str) -> RunSource:
