@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ IN_DATA: dict[str, Callable[[str], Any]] = {
     **IN_TEXT,
     "URL": lambda text: f"https://host.test/a?b=c&q={quote(text, '')}&d=e",
     "base64": lambda text: f"data: {b64encode(text.encode()).decode()} end",
+    "hex": lambda text: f"\\x{text.encode().hex()} 0x{text.encode().hex().upper()}",
     "base64 of URLs": lambda text: urlsafe_b64encode(f"see {text}".encode()).decode(),
     "value": lambda text: {"note": text},
     "key": lambda text: {text: 1},
@@ -135,11 +136,13 @@ def test_the_source_the_pages_and_the_lock_of_this_project_stay() -> None:
         ("https://ghp_" + "a1" * 18 + ":x1y2@h.test/", "https://<github_token>:<url_password>@h.test/"),
         ("login AKIA" + "A1" * 8 + " password s3cr3t!", "login <aws_access_key> password <service_token>"),
         ("AIza" + "a1" * 17 + "bAKIA" + "A1" * 8 + ".x z", "<google_key> z"),
+        (encodebytes(b"\xc3\xa9 and so on " * 4 + b"ghp_" + b"a1" * 18).decode() + "x y", "<github_token>\nx y"),
         ("x%3DAKIA" + "A1" * 8 + "%26y", "x%3D<aws_access_key>%26y"),
     ],
 )  # fmt: skip
 def test_a_placeholder_swallows_nothing_beside_the_secret(text: str, wanted: str) -> None:
     shown = Redactor(KEY_KINDS, {}, KEY).text(text)
+    assert in_pieces(Redactor(KEY_KINDS, {}, KEY), text, 3) == shown
     for placeholder, kind in placeholders(shown):
         shown = shown.replace(placeholder, f"<{kind}>")
     assert shown == wanted
@@ -148,7 +151,7 @@ def test_a_placeholder_swallows_nothing_beside_the_secret(text: str, wanted: str
 HOSTILE = [
     "eyJ-", "a", "a@", "a.", "-----BEGIN ", "bearer ", "sk-", "<secret:", "https://a:", "login a password ", "api_key=",
     "%41", "\\u0041", "\\\\", "M-", "0/1", "password: ", "-----BEGIN PRIVATE KEY-----", "AIza" + "a1" * 17 + "b", ": ",
-    ".ab8Q~" + "a1" * 17, "login u password xlogin u ", "a@b.test,", "correct horse ",
+    ".ab8Q~" + "a1" * 17, "login u password xlogin u ", "a@b.test,", "correct horse ", "A1b2" * 16 + "\n",
 ]  # fmt: skip
 
 

@@ -1,10 +1,9 @@
-"""Where secrets stand in a text: as they are, behind escapes such as those of JSON, URLs and HTML, and in base64."""
+"""Where secrets stand in a text: as they are, behind escapes as of JSON, URLs and HTML, in base64, and in hex."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from binascii import Error
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -22,9 +21,11 @@ _ESCAPE: Final = re.compile(
 _CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _ENTITIES: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _LEVELS: Final = 2
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
-_TO_STANDARD: Final = str.maketrans("-_", "+/")
-_TO_URL_SAFE: Final = str.maketrans("+/", "-_")
+# in lines, as mails and tools wrap it, or as one word, which hex is too
+_BASE64: Final = re.compile(
+    r"(?:[A-Za-z0-9+/]{60,76}\r?\n[ \t]{0,20})+[A-Za-z0-9+/]{1,76}={0,2}(?=[\r\n\"'\\<]|\Z)"
+    r"|[A-Za-z0-9+/_-]{24,}={0,2}"
+)
 # what stands behind a secret and belongs to its word
 _REST_OF_WORD: Final = re.compile(r"(?<=[A-Za-z0-9_])(?:[.~]*[A-Za-z0-9_-])+")
 _NAME_OF_PASSWORD: Final = re.compile(r"(?i)(?:password|passwd|passphrase|pwd)\Z")
@@ -75,7 +76,7 @@ def forms_of(value: str) -> set[str]:
     for offset in range(3):  # of the value in the three bytes of a group
         text = b64encode(bytes(offset) + data).decode()
         own = text[(offset * 8 + 5) // 6 : (offset + len(data)) * 8 // 6]  # what no byte around it changes
-        forms |= {own, own.translate(_TO_URL_SAFE)}
+        forms |= {own, own.replace("+", "-").replace("/", "_")}
     return forms
 
 
@@ -141,13 +142,15 @@ class Search:
 
 
 def _decoded(word: str) -> str:
-    """Return the text that a word of base64 stands for, "" if it stands for none."""
-    digits = word.rstrip("=").translate(_TO_STANDARD)
+    """Return the text that a word of base64 or hex stands for, "" if it stands for none."""
+    digits = "".join(word.split()).rstrip("=")
+    as_hex = re.fullmatch(r"(?:0?x)?((?:[0-9A-Fa-f]{2})+)", digits)
     try:
-        data = b64decode(digits[: len(digits) - (len(digits) % 4 == 1)] + "==")
-    except Error:
+        if as_hex:
+            return bytes.fromhex(as_hex[1]).decode()
+        return b64decode(digits[: len(digits) - (len(digits) % 4 == 1)] + "==", b"-_").decode()
+    except ValueError:
         return ""
-    return data.decode() if data.isascii() else ""
 
 
 def _around(known: list[Span], found: list[Span]) -> list[Span]:
