@@ -185,6 +185,7 @@ WRONG: list[
     ("decisions: [allow]", "decisions: [alow]", "31:15"),
     ("- answer: {", "- usage: {inputtokens: 80}\n        answer: {", "24:17"),
     ("- answer: {", "- usage: {input_tokens: -80}\n        answer: {", "24:17"),
+    ("- answer: {", "- finish_reason: lenght\n        answer: {", "24:9"),
     ("spans: {tool_call: 1}", "spans: {tool_call: many}", "33:11"),
     (TASK, "", "1:1"),
     (TASK, "[]", "1:1"),

@@ -93,7 +93,7 @@ class Turn(Part, frozen=True):
     calls: list[ScriptedCall] = []
     answer: Any = None
     usage: ScriptedUsage = ScriptedUsage()
-    finish_reason: str | None = None
+    finish_reason: Literal["stop", "tool_calls", "length", "refusal", "pause", "other"] | None = None
     summary: str | None = None
 
 
