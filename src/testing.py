@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from .evidence.task_file import TaskFile
-from .fail.errors import InputError, PolicyError, TaskError
+from .fail.errors import InputError, PolicyError, TaskError, did_you_mean
 from .runtime.agent import Agent
 from .runtime.formats import strict_json
 from .runtime.formats.documents import parse_document, read_text
@@ -72,18 +72,24 @@ def _policy(policy: Mapping[str, Any] | str | Path) -> Policy:
 
 
 def _values(given: object, what: str, *keys: str, **others: Any) -> list[Any]:
-    """Return what a mapping has at some keys, and at others if it has them. Raises InputError for any other mapping."""
-    if not isinstance(given, Mapping) or not {*keys} <= given.keys() <= {*keys, *others}:
-        more = f", and nothing else but {', '.join(others)}" if others else ""
-        remedy = f"give a mapping with {' and '.join(keys)}{more}"
+    """Return what a mapping has at some keys, and at others if it has them.
+
+    Keys of the caller's own are passed over. Raises InputError for no such mapping, and for a misspelt key.
+    """
+    if not isinstance(given, Mapping) or not {*keys} <= given.keys():
+        remedy = f"give a mapping with {' and '.join(keys)}"
         raise InputError(f"{what} is given in another way", remedy=remedy)
+    for odd in sorted(given.keys() - {*keys, *others}):
+        if remedy := did_you_mean(odd, [*keys, *others], ""):
+            raise InputError(f"{what} has an unknown key {odd!r}", remedy=remedy)
     return [*({**others, **given}[key] for key in (*keys, *others))]
 
 
 def _tool(tool: Tool | Mapping[str, Any]) -> Tool:
     if isinstance(tool, Tool):
         return tool
-    name, schema, effect = _values(tool, "a tool", "name", input_schema=CLOSED, effect="read")
+    about = _values(tool, "a tool", "name", input_schema=CLOSED, effect="read", output_schema=None)
+    name, schema, effect, _ = about  # results are empty
     return Tool(name, "", schema, CLOSED, effect, lambda arguments, io: {})
 
 

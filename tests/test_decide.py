@@ -28,11 +28,16 @@ def test_calls_are_counted_by_tool_and_together() -> None:
 def test_what_cannot_be_decided_is_refused(call: Any) -> None:
     with pytest.raises(InputError, match="a mapping with name and arguments"):
         decide(POLICY, TOOLS, [call])
-    for fact in ({}, {"path": "a/b", "acces": "write"}):
-        with pytest.raises(InputError, match="a mapping with rule and path"):
+    for fact, why in (
+        ({}, "a mapping with rule and path"),
+        ({"path": "a/b", "acces": "write"}, "mean 'access'"),
+    ):
+        with pytest.raises(InputError, match=why):
             decide_fact(POLICY, {"rule": "sandbox_path", **fact})
-    with pytest.raises(InputError, match="a mapping with name"):
+    with pytest.raises(InputError, match="mean 'effect'"):
         decide(POLICY, [{"name": "echo", "efect": "external"}], [])
+    own = {"name": "echo", "description": "Echo.", "output_schema": {}, "id": 7}  # of whoever asks
+    assert decide(POLICY, [own], [{"name": "echo", "arguments": {}, "id": 1}])[0].decision == "allow"
     with pytest.raises(InputError, match="use plain data"):
         decide(Policy.from_dict(POLICY), TOOLS, [])  # type: ignore[arg-type]
 
