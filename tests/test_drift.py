@@ -40,6 +40,7 @@ EDITS = [
     ("tools/read.py", "\n", "\r\n", "OTHER manifest.json"),
     ("tools/search.py", "row[1], row[2])", "row[1], row[2]), reverse=True", "EFFECT 1.c0.i1"),
     ("policy/v1.yaml", "https://corpus.test/", "https://other.test/", "VERDICT 2.c0.d"),
+    ("policy/v1.yaml", "on_deny", "approval: {required_for: [fetch]}\non_deny", "VERDICT 2.c0.d"),
     ("policy/secrets.yaml", "email, github_token", "email", "EXPOSURE 0"),
     ("tasks/canonical/v1.yaml", "question: ", "question: Now, ", "ASKED 0"),
     ("tasks/loop/guard.py", "is for workshops", "is for others", "EFFECT"),

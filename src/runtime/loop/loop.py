@@ -190,8 +190,7 @@ async def _compact(run: RunState) -> Classification | None:
     is_full = focus is not None or (limits is not None and run.window.size > limits.max_bytes)
     messages = run.window.older_half(keep) if is_full else 0
     if messages:
-        asked = run.window.first(messages, ask_for_summary(focus or ""))
-        reply = await _ask_model(run, "s", asked)
+        reply = await _ask_model(run, "s", run.window.first(messages, ask_for_summary(focus or "")))
         if not isinstance(reply, ModelReplied):
             return reply
         if reply.calls or not reply.answer:

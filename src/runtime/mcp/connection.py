@@ -274,8 +274,8 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
             raise ConnectionError(f"the variable {missing} is not set")
         headers = {name: Template(text).safe_substitute(values).strip() for name, text in headers.items()}
     for name in (it for it, text in headers.items() if not (text.isascii() and text.isprintable())):
-        what = f"the value of the header {name} cannot be sent"  # which the SDK would show
-        raise ConnectionError(what)
+        # the SDK would show it
+        raise ConnectionError(f"the value of the header {name} cannot be sent")
     async with httpx2.AsyncClient(
         headers=headers,
         timeout=httpx2.Timeout(place.timeout_s),

@@ -176,8 +176,7 @@ def tool_names(root: Path) -> set[str]:
     """
     accepted = {f"{name}__{it}" for name, offered in read_lock(root / LOCK).items() for it in offered}
     profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
-    modules = {path.stem for path in (root / "tools").glob("*.py")}
-    own = modules | profiles | accepted
+    own = {path.stem for path in (root / "tools").glob("*.py")} | profiles | accepted
     return own | {*TEAM_NAMES, DELEGATE} if own else own
 
 
