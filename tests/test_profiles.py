@@ -216,12 +216,8 @@ def test_one_tool_starts_agents_on_two_levels(project: Path) -> None:
 
 def test_who_goes_on_has_all_chances_of_its_own(project: Path) -> None:
     """Answers that do not fit, and those that are sent back, count for each agent and each turn."""
-    schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["n"],
-        "properties": {"n": {"type": "string"}},
-    }
+    fields = {"required": ["n"], "properties": {"n": {"type": "string"}}}
+    schema = {"type": "object", "additionalProperties": False, **fields}
     rest: dict[str, Any] = {"output_retries": 1}
     clerk = Agent(script("", "", "?", '{"n": "1"}'), [], policy(), output_type=schema, **rest)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
@@ -240,6 +236,8 @@ def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: s
     clerk = Agent(script("", answer, answer), [], policy(), output_type=kind)
     to_clerk = clerk.as_tool("to_clerk", "C.", hands_over=True)
     front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk"), output_type=own)
+    wrong = Agent(script('{"n": "?"}'), [], policy(), output_type=own, output_retries=0)
+    assert "/n" in wrong.run("?").reason
     made = front.run("?")
     assert (made.answer, made.output) == (answer, value)
     assert repr(answer) in repr(made) and "RunStarted" not in repr(made)

@@ -8,13 +8,13 @@ from typing import Any, TypedDict
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from ..fail.catalog import ENDINGS, MODES
+from ..fail.catalog import ENDINGS, MODES, FailureMode
 from .log.addresses import place_of
 from .log.events import Decided, Ended, Event, ModelReplied, StepEnded
 from .log.steps import finding, steps_of
 from .log.values import Usage
 from .models.types import Message
-from .schema.answer_type import AnswerType
+from .schema.answer_type import AnswerMismatch, AnswerType
 
 
 class Reached(Struct, frozen=True, kw_only=True):
@@ -73,6 +73,11 @@ class Reached(Struct, frozen=True, kw_only=True):
                 last = call.attempts[-1].outcome if call.attempts else call.answered
                 about.append((call.call.name, call.verdict if is_denied else last))
             told += [f"{who}: {said}" for who, it in about if it is not None and (said := finding(it))]
+            try:
+                if self.mode == FailureMode.OUTPUT_MISMATCH and self.output_type is not None:
+                    self.output_type.data(str(getattr(step.asked[-1].outcome, "answer", "")))
+            except AnswerMismatch as wrong:
+                told.append(f"the answer {wrong}")
         return " ".join("; ".join(told).split())
 
     @property

@@ -101,10 +101,8 @@ def with_all_results(messages: Iterable[Message]) -> list[Message]:
     for message in full:
         without |= {call["id"]: call for call in message.get("tool_calls", ())}
         without.pop(message.get("tool_call_id", ""), None)
-    content = canonical(not_reached()).decode()
-    for call_id, call in without.items():
-        full.append({"role": "tool", "tool_call_id": call_id, "name": call["name"], "content": content})
-    return full
+    result = {"role": "tool", "content": canonical(not_reached()).decode()}
+    return full + [{**result, "tool_call_id": it, "name": call["name"]} for it, call in without.items()]
 
 
 def heard(sender: str, text: str) -> Message:

@@ -94,10 +94,8 @@ class Gate:
         self._judging: dict[type, list[Rule]] = {
             kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS
         }
-        self.tools: dict[str, Tool] = {}
-        for tool in tools:
-            said = policy.tool_rules(tool.name)
-            self.tools[tool.name] = tool.under(said.resources.places, said.effect)
+        said = ((tool, policy.tool_rules(tool.name)) for tool in tools)
+        self.tools = {it.name: it.under(rules.resources.places, rules.effect) for it, rules in said}
         self._objectors: dict[tuple[type, str], Sequence[tuple[Rule, Leaves]]] = {}
 
     def ask(self, question: Question, *, explains: bool = True) -> Verdict:

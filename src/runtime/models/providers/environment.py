@@ -30,7 +30,7 @@ class Endpoint:
         is_loopback: Whether it is this machine, which no proxy is asked for.
         key_variable: The variable with the key.
         key: The key; "" where there is none.
-        lacks_key: Whether it needs one and has none.
+        lacks: The variable with the key that it needs and that is not set; "" where it needs none or has one.
 
     Raises:
         InputError: The address is none, or the key holds characters that no key has.
@@ -52,6 +52,6 @@ class Endpoint:
             self.is_loopback = parts.hostname == "localhost"
         self.url, self.host = url.rstrip("/"), parts.netloc
         self.key_variable, self.key = key_variable, variable(key_variable) or ""
-        self.lacks_key = not self.key and self.url == home
+        self.lacks = "" if self.key or self.url != home else key_variable
         if self.key and not _VISIBLE.fullmatch(self.key):
             raise InputError(f"{key_variable} holds what no key has", remedy="set it again, without blanks")

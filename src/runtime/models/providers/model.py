@@ -56,9 +56,8 @@ class ProviderModel:
 
     def with_key(self) -> ProviderModel:
         """Return the model. Raises InputError where its address needs a key, and the environment held none."""
-        if self._endpoint.lacks_key:
-            problem = f"{self._endpoint.key_variable} is not set"
-            raise InputError(problem, remedy="set it, or give another address")
+        if self._endpoint.lacks:
+            raise InputError(f"{self._endpoint.lacks} is not set", remedy="set it, or give another address")
         return self
 
     async def __call__(self, asked: LLMInput) -> LLMOutput:
