@@ -65,6 +65,7 @@ def test_people_are_told_what_the_gate_said(project: Path, name: str) -> None:
         assert head.endswith(reason) or any(line.endswith(reason) for line in rest), event
     lines = [line_of(event) for event in events_in(folder_of_row(project, name), name)]
     assert [line.split()[0] for line in lines] == [event.at for event in events]
+    assert not any(re.search(r"ended: (\w+), \1$| 1 (?:results|messages) ", line) for line in lines)
 
 
 def test_a_span_names_the_policy_that_decided(project: Path) -> None:

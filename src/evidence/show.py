@@ -118,7 +118,7 @@ def words(event: log.Event) -> str:
         case log.Compacted():
             counted = {"summed up": event.messages, "taken back": event.undone}
             told = [f"{n} message{'s' * (n > 1)} {what}" for what, n in counted.items() if n]
-            told += [f"{event.results} results left out"] if event.results else []
+            told += [f"{event.results} result{'s' * (event.results > 1)} left out"] if event.results else []
             return f"{', '.join(told) or 'nothing left out'}; the model is shown {event.size} bytes"
         case log.Closed():
             return "nobody says anything more"
@@ -156,7 +156,7 @@ def words(event: log.Event) -> str:
             return ", ".join(["the step ended", *filter(None, (event.mode, cost, cut))])
         case log.AgentEnded() | log.RunEnded():
             what = "run" if isinstance(event, log.RunEnded) else "agent"
-            return f"the {what} ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
+            return f"the {what} ended: {', '.join(dict.fromkeys(filter(None, (event.ending, event.mode))))}"
     return type(event).__name__
 
 
