@@ -50,6 +50,7 @@ def called(identity: object, arguments: dict) -> None:
             while True:
                 send({"method": "notifications/message", "params": {"level": "info", "data": "x" * 1000}})
         case "dies":
+            os.write(2, b"the disk is full")
             os._exit(3)
         case "hangs":
             time.sleep(3600)

@@ -189,11 +189,14 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("mode", FAILURES)
-def test_a_hostile_server_is_a_failure_and_no_more(tmp_path: Path, mode: str) -> None:
+def test_a_hostile_server_is_a_failure_and_no_more(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
     timeout_s = 1.5 if FAILURES[mode] == "TimeoutError" else 60.0
     found = outcome(called(tmp_path, accepted(tmp_path), mode, timeout_s=timeout_s))
     assert isinstance(found, Failed)
     assert found.error == FAILURES[mode]
+    assert ("the disk is full" in caplog.text) == (mode == "dies")
 
 
 def test_an_event_loop_goes_on_while_a_server_that_was_starting_is_ended(tmp_path: Path) -> None:

@@ -48,8 +48,6 @@ class Connection:
     Args:
         place: Where the server is.
         server: The server, which has to offer what was accepted; None where that is not yet asked for.
-        said: Gets the last of what a program writes to its standard error, or how an endpoint refused; None where
-            nobody wants to know.
 
     Attributes:
         client: The client.
@@ -62,14 +60,15 @@ class Connection:
     client: Client
     offered: dict[str, dict[str, Any]]
 
-    def __init__(
-        self, place: ServerPlace, server: McpServer | None = None, said: bytearray | None = None
-    ) -> None:
+    def __init__(self, place: ServerPlace, server: McpServer | None = None) -> None:
         try:
             import mcp  # noqa: F401 - said here, and not in a thread
         except ImportError:
             raise InputError("MCP servers need the SDK", remedy='pip install "tachograph[mcp]"') from None
-        self._place, self._server, self._said = place, server, said
+        self._place, self._server = place, server
+        self._said = (
+            bytearray()
+        )  # the last that a program wrote to its standard error, or how an endpoint refused
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._open: Future[None] = Future()
@@ -92,7 +91,7 @@ class Connection:
             self._open.result(self._place.timeout_s)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the thread has to end
             self.close()
-            raise _told(error) from None
+            raise self._told(error) from None
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do something with the client, within the time that a call may take."""
@@ -100,9 +99,20 @@ class Connection:
         try:
             return future.result(self._place.timeout_s)
         except BaseException as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
-            raise _told(error) from None
+            if self._stop.is_set():
+                self.close()  # what a program wrote last is heard by then
+            raise self._told(error) from None
         finally:
             future.cancel()
+
+    def _told(self, error: BaseException) -> BaseException:
+        """Return what is raised of an error: what the SDK or a server makes of it is that the connection is lost."""
+        if isinstance(error, OSError) or not isinstance(error, Exception):
+            return error
+        # a server that was passed variables may have said their values
+        words = [] if self._place.passed else self._said.decode(errors="replace").split()
+        last = f"; the last that it said: {' '.join(words)}" if words else ""
+        return ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": ") + last)
 
     def close(self) -> None:
         """End the server and the thread, also while it is being opened. May be called twice."""
@@ -186,28 +196,17 @@ class Connection:
 
 def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
     """Return what a server offers, and end it. Raises InputError."""
-    said = bytearray()
-    connection = Connection(place, said=said)
+    connection = Connection(place)
     try:
         connection.ready()
     except OSError as error:
         by_hand = "check the command, written after `--`, by starting it yourself"
         remedy = "check the URL, and which headers it wants" if place.url else by_hand
         where = place.url or " ".join(place.command)
-        # where it was passed variables, it may have said their values
         why = system_reason(error) if place.passed else error.strerror or error or type(error).__name__
-        what = f"no MCP server answers ({why})"
-        if not place.passed and (words := said.decode(errors="replace").split()):
-            what += f"; the last that it said: {' '.join(words)}"
-        raise InputError(what, file=where, remedy=remedy) from None
+        raise InputError(f"no MCP server answers ({why})", file=where, remedy=remedy) from None
     connection.close()
     return connection.offered
-
-
-def _told(error: BaseException) -> BaseException:
-    """Return what is raised of an error: what the SDK or a server makes of it is that the connection is lost."""
-    is_plain = isinstance(error, OSError) or not isinstance(error, Exception)
-    return error if is_plain else ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
 def _first_of(error: BaseException) -> BaseException:
@@ -251,7 +250,7 @@ def _in_whole_characters(line: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterator[Any]:
+async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     """Yield what the SDK takes as a transport."""
     if place.command:
         yield _stdio(place, said)
@@ -263,7 +262,7 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
 
     async def bound(response: httpx2.Response) -> None:  # an answer of JSON is read as a whole
         too_long = OSError(0, f"an answer has more than {_MOST_BODY} bytes")
-        if response.is_error and said is not None:
+        if response.is_error:
             said[:] = f"{response.status_code} {response.reason_phrase}".encode()
         response.stream = AnswerStream(response.stream, _MOST_BODY, too_long)
 
@@ -286,7 +285,7 @@ async def _transport(place: ServerPlace, said: bytearray | None) -> AsyncIterato
 
 
 @asynccontextmanager
-async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[Any]:
+async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     """Run a program, a message a line; it, and all that it starts, ends with the context."""
     import anyio
     from mcp.shared.message import SessionMessage
@@ -298,13 +297,13 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
         *place.command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL if said is None else asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env=env,
         start_new_session=True,
         limit=MOST_BYTES,
     )
-    stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None and stdout is not None
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin is not None and stdout is not None and stderr is not None
     told, messages = anyio.create_memory_object_stream[Any](0)
     out, written = anyio.create_memory_object_stream[Any](0)
 
@@ -329,8 +328,7 @@ async def _stdio(place: ServerPlace, said: bytearray | None) -> AsyncIterator[An
         await told.aclose()
 
     async def hear() -> None:
-        while process.stderr is not None and (piece := await process.stderr.read(1 << 16)):
-            assert said is not None
+        while piece := await stderr.read(1 << 16):
             said.extend(piece)
             del said[:-_MOST_SAID]
 
