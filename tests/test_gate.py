@@ -111,6 +111,8 @@ def test_a_condition_that_can_say_nothing_is_refused(section: str) -> None:
     for low, high in (({"minimum": 5}, {"maximum": 4}), ({"exclusiveMinimum": 5}, {"maximum": 5})):
         with pytest.raises(PolicyError, match="no number"):
             ruled(section, {"/x": {**low, **high}})
+    with pytest.raises(PolicyError, match="of type integer"):
+        ruled(section, {"/n": {"in": ["5"]}})
     for pointer in ("/x~", "/x~2", "x", ""):
         with pytest.raises(PolicyError, match="/top_k"):
             ruled(section, {pointer: {"maximum": 1}})

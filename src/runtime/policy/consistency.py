@@ -9,6 +9,7 @@ from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
 from ..log.values import ModelName
 from ..schema.places import parts_of, target_of
+from ..schema.validator import SchemaValidator
 from ..tools.contract import Tool
 from .policy import Policy
 from .prices import key_of
@@ -95,6 +96,10 @@ def check_tool_rules(policy: Policy, tools: Iterable[Tool]) -> None:
                 if types and odd:
                     what = f"{odd[0]} cannot judge an argument of type {', '.join(types)}"
                     raise policy.error(f"{place}/{odd[0]}", what, "use a keyword for its type")
+                values = types and condition.get("in")
+                if values and all(SchemaValidator({"type": [*types]}).first_mismatch(it) for it in values):
+                    what = f"none of these values is of type {', '.join(types)}"
+                    raise policy.error(f"{place}/in", what, "use values of its type")
 
 
 def _check_resources(policy: Policy, tool: Tool) -> None:

@@ -12,7 +12,7 @@ from msgspec import UnsetType
 
 from ...fail.errors import InputError, PolicyError
 from ..formats.documents import TypedDocument, read_document
-from ..formats.json_pointer import join
+from ..formats.json_pointer import get, join
 from ..formats.strict_json import as_json, canonical
 from ..formats.strict_yaml import Document
 from ..log.values import Call
@@ -199,16 +199,10 @@ class Policy:
 
     def tools_named(self) -> Iterator[tuple[str, str]]:
         """Yield each tool that the policy lets be called or says something of, with the JSON Pointer of its name."""
-        for number, name in enumerate(self._file.tool_registry.allowed):
-            yield f"/tool_registry/allowed/{number}", name
-        for number, name in enumerate(self._file.approval.required_for):
-            yield f"/approval/required_for/{number}", name
-        for name in self._file.tools:
-            yield f"/tools/{name}", name
-        for name in self._on_failure.tools:
-            yield f"/on_failure/tools/{name}", name
-        for name in self._file.redact.reveal_to:
-            yield f"/redact/reveal_to/{name}", name
+        lists = "/tool_registry/allowed", "/approval/required_for"
+        for place in (*lists, "/tools", "/on_failure/tools", "/redact/reveal_to"):
+            for number, name in enumerate(get(self.in_force, place)):
+                yield f"{place}/{number if place in lists else name}", name
 
     def tool_rules(self, tool: str) -> ToolRuleSet:
         """`tools`: what holds for one tool."""
