@@ -313,10 +313,10 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
             attempts[above].wait = event
         elif type(event) is log.Stopped and (event.at in calls or last == "p"):
             calls[above if last == "p" else event.at].stopped = event
-        elif last.startswith("k"):  # a hook
-            if type(event) is log.HookAnswered and event.answer and "arguments" in event.answer:
-                view = calls[above]
-                view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
+        elif last.startswith("k"):  # a hook; only one that is asked before the call may change it
+            view, said = calls.get(above), getattr(event, "answer", None) or {}
+            if view is not None and not view.attempts and [*said] == ["arguments"]:
+                view.call = msgspec.structs.replace(view.call, arguments=said["arguments"])
         elif type(event) is log.Answered:
             calls[above].answered, calls[above].answered_at = event, now
     for attempt in attempts.values():

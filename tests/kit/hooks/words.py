@@ -30,8 +30,10 @@ def after_call(data):
         "tell": {"result": {"text": "someone@mail.test knows"}},
         "refuse": {"deny": "nobody may read it"},
         "misfit": {"result": {"number": 1}},
+        "late": {"arguments": {"number": 1}},
     }.get(text)
 
 
 def on_stop(data):
-    return {"short": {"send_back": "Say more."}, "odd": {"allow": True}}.get(data["answer"])
+    said = {"send_back": "Say more."}
+    return {"short": said, "odd": {"allow": True}, "late": {"arguments": {}}}.get(data["answer"])
