@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tachograph.evidence.record import record
 from tachograph.runtime.io import http
+from tests.commands import exit_code
 from tests.io_world import World
 from tests.project import ROWS, SCENARIOS, copy_project, folder_of_row, made_once, make_project, task_of_row
 
@@ -46,6 +47,22 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def two_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with two tasks, in which the test is."""
+    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("CI", raising=False)
+    return root
+
+
+@pytest.fixture
+def two_runs(two_tasks: Path) -> Path:
+    """The same project, once its tasks were run."""
+    assert exit_code("run") == 0
+    return two_tasks
 
 
 @pytest.fixture(scope="session")

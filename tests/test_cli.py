@@ -14,26 +14,17 @@ import pytest
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import ROWS, cut, edit, make_project
+from tests.project import cut, edit
 from tests.servers import unused_port
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
-    monkeypatch.chdir(root)
-    monkeypatch.delenv("CI", raising=False)
-    return root
-
-
-def test_the_way_of_a_run(project: Path, capsys: Capsys) -> None:
-    assert exit_code("run") == 0
-    assert (project / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
-    manifest = project / "runs/s/call/manifest.json"
+def test_the_way_of_a_run(two_runs: Path, capsys: Capsys) -> None:
+    assert (two_runs / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
+    manifest = two_runs / "runs/s/call/manifest.json"
     manifest.write_text(manifest.read_text().replace('"time": "2', '"time": "1'))  # made at another time
-    before = {path: path.read_bytes() for path in sorted((project / "runs").rglob("*")) if path.is_file()}
+    before = {path: path.read_bytes() for path in sorted((two_runs / "runs").rglob("*")) if path.is_file()}
     assert b'"time": "1' in before[manifest]
     assert exit_code("run", "tasks/s/call.yaml") == exit_code("run", "s/call") == 0
     assert {path: path.read_bytes() for path in before} == before
@@ -44,9 +35,8 @@ def test_the_way_of_a_run(project: Path, capsys: Capsys) -> None:
     assert "final_answer" in output_of(capsys, "show", "s/call").out
 
 
-def test_a_log_that_was_cut_is_shown_as_far_as_it_goes(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
-    log = project / "runs/s/call/state.jsonl"
+def test_a_log_that_was_cut_is_shown_as_far_as_it_goes(two_runs: Path, capsys: Capsys) -> None:
+    log = two_runs / "runs/s/call/state.jsonl"
     whole = log.read_bytes()
     for end, shown in ((100, 0), (-100, whole.count(b"\n") - 1), (whole.rindex(b"\n", 0, -1) + 1, -1)):
         log.write_bytes(whole[:end])
@@ -57,27 +47,25 @@ def test_a_log_that_was_cut_is_shown_as_far_as_it_goes(project: Path, capsys: Ca
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])
-def test_damage_is_told_by_exit_code_1(project: Path, capsys: Capsys, command: str) -> None:
-    exit_code("run")
-    edit(project / "runs/s/call/run_report.md", "hi", "ho")
+def test_damage_is_told_by_exit_code_1(two_runs: Path, capsys: Capsys, command: str) -> None:
+    edit(two_runs / "runs/s/call/run_report.md", "hi", "ho")
     assert "run_report.md" in output_of(capsys, command, code=1).out
 
 
-def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
-    (project / "tasks/s/call.yaml").unlink()
-    os.rename(project / "runs/s/call", project / "runs/s/other \udcff")
-    (project / "runs/s/round").symlink_to("round")
+def test_tasks_runs_and_list_have_to_agree(two_runs: Path, capsys: Capsys) -> None:
+    (two_runs / "tasks/s/call.yaml").unlink()
+    os.rename(two_runs / "runs/s/call", two_runs / "runs/s/other \udcff")
+    (two_runs / "runs/s/round").symlink_to("round")
     capsys.readouterr()
     assert exit_code("check") != 0
     found = capsys.readouterr().out
     assert all(
         it in found for it in ("\\u{dcff}: has no task", "yaml: is not there", "lacks s/o", "names s/call")
     )
-    (project / "runs/LIST").unlink()
-    os.mkfifo(project / "runs/LIST")  # whoever opens it waits for ever
+    (two_runs / "runs/LIST").unlink()
+    os.mkfifo(two_runs / "runs/LIST")  # whoever opens it waits for ever
     assert exit_code("show", "s/round") == 2 and exit_code("doctor") == exit_code("run", "s/sent_once") == 0
-    assert (project / "runs/LIST").read_bytes() == b"s/other \xff\ns/sent_once\n"
+    assert (two_runs / "runs/LIST").read_bytes() == b"s/other \xff\ns/sent_once\n"
     assert "lacks" not in output_of(capsys, "check", code=2).out
 
 
@@ -95,12 +83,12 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "word"), BAD)
 def test_bad_input_is_one_line_and_exit_code_2(
-    project: Path, capsys: Capsys, arguments: list[str], word: str
+    two_tasks: Path, capsys: Capsys, arguments: list[str], word: str
 ) -> None:
     said = output_of(capsys, *arguments, code=2).err
     assert said.count("\n") == 1
     assert word in said
-    assert not list((project / "runs").glob("*/*"))
+    assert not list((two_tasks / "runs").glob("*/*"))
 
 
 def rules(tool: str, said: str) -> str:
@@ -140,38 +128,36 @@ BROKEN = [
 
 @pytest.mark.parametrize(("file", "old", "new", "word"), BROKEN)
 def test_a_broken_file_is_named_and_nothing_is_written(
-    project: Path, capsys: Capsys, file: str, old: str, new: str, word: str
+    two_tasks: Path, capsys: Capsys, file: str, old: str, new: str, word: str
 ) -> None:
-    edit(project / file, old, new)
+    edit(two_tasks / file, old, new)
     said = output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
     assert said.count("\n") == 1
     assert word in said
-    assert not list((project / "runs").glob("*/*"))
+    assert not list((two_tasks / "runs").glob("*/*"))
 
 
-def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: Capsys) -> None:
-    path = project / "tasks/s/call.yaml"
+def test_a_script_that_runs_out_leaves_nothing(two_tasks: Path, capsys: Capsys) -> None:
+    path = two_tasks / "tasks/s/call.yaml"
     edit(path, '"answer": "done"', '"say": "on", "calls": [{"tool": "echo"}]')
     edit(path, '"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
     assert "tasks/s/call.yaml:1:" in output_of(capsys, "run", "tasks/s/call.yaml", code=2).err
-    assert not list((project / "runs").glob("*/*"))
+    assert not list((two_tasks / "runs").glob("*/*"))
 
 
-def test_a_missed_expectation_replaces_nothing(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
-    before = (project / "runs/s/call/state.jsonl").read_bytes()
-    edit(project / "tasks/s/call.yaml", '"final_answer"', '"loop_budget"')
-    os.chdir(project / "tasks")  # which the fixture takes back
+def test_a_missed_expectation_replaces_nothing(two_runs: Path, capsys: Capsys) -> None:
+    before = (two_runs / "runs/s/call/state.jsonl").read_bytes()
+    edit(two_runs / "tasks/s/call.yaml", '"final_answer"', '"loop_budget"')
+    os.chdir(two_runs / "tasks")  # which the fixture takes back
     told = output_of(capsys, "run", "s/call", code=1).err.partition("tachograph show ")[2].partition("`")[0]
     assert exit_code("show", told) == 0 and exit_code("doctor") == 0
     assert f"{told}; read" in capsys.readouterr().out
-    assert (project / "runs/s/call/state.jsonl").read_bytes() == before
-    assert (project / ".tachograph/rejected/s-call/run_report.md").is_file()
+    assert (two_runs / "runs/s/call/state.jsonl").read_bytes() == before
+    assert (two_runs / ".tachograph/rejected/s-call/run_report.md").is_file()
 
 
-def test_a_doubt_is_told_and_settled(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
-    folder = project / "runs/s/sent_once"
+def test_a_doubt_is_told_and_settled(two_runs: Path, capsys: Capsys) -> None:
+    folder = two_runs / "runs/s/sent_once"
     partial = cut(folder, 4)  # up to the beginning of the call
     assert "resume" in output_of(capsys, "run", "tasks/s/sent_once.yaml", code=2).err
     (partial / "mounts").mkdir(exist_ok=True)
@@ -182,11 +168,11 @@ def test_a_doubt_is_told_and_settled(project: Path, capsys: Capsys) -> None:
     assert exit_code("verify", "s/sent_once") == 0
 
 
-def test_policy_tests(project: Path, capsys: Capsys) -> None:
-    (project / "policy/tests").mkdir()
+def test_policy_tests(two_tasks: Path, capsys: Capsys) -> None:
+    (two_tasks / "policy/tests").mkdir()
     asked = '"call": {"tool": "echo", "arguments": {"text": "a"}}'
     test = f'{{"name": "n", {asked}, "expect": "deny", "rule": "tool_registry"}}'
-    path = project / "policy/tests/t.yaml"
+    path = two_tasks / "policy/tests/t.yaml"
     text = f'{{"schema": "policy-tests/v1", "policy": "policy/call.yaml", "tests": [{test}]}}'
     path.write_text(text.replace("deny", "allow"))
     assert exit_code("policy", "test") == 0
@@ -197,25 +183,27 @@ def test_policy_tests(project: Path, capsys: Capsys) -> None:
         assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
     path.write_text(text.replace("policy/call.yaml", "policy/cal.yaml"))
     assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
-    shutil.copytree(project / "policy", project.parent / "code/policy")  # whose tools are functions in code
-    shutil.copytree(project / "policy", project / "policy/deep")
-    shutil.copy(project / "policy/call.yaml", project.parent)  # where no project is
+    shutil.copytree(
+        two_tasks / "policy", two_tasks.parent / "code/policy"
+    )  # whose tools are functions in code
+    shutil.copytree(two_tasks / "policy", two_tasks / "policy/deep")
+    shutil.copy(two_tasks / "policy/call.yaml", two_tasks.parent)  # where no project is
     for place in ("policy", "policy/deep", "..", "../code/policy"):
         assert exit_code("policy", "check", f"{place}/call.yaml") == 0
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(
-    project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+    two_tasks: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt = '    if __import__("os").environ.pop("INTERRUPT", ""):\n        raise KeyboardInterrupt\n'
-    edit(project / "tools/echo.py", "    return {", f"{interrupt}    return {{")
+    edit(two_tasks / "tools/echo.py", "    return {", f"{interrupt}    return {{")
     monkeypatch.setenv("INTERRUPT", "once")
     assert "resume" in output_of(capsys, "run", "tasks/s/call.yaml", code=130).err
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
 
 
-def test_a_full_disk_is_one_line(project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line(two_tasks: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     written = 0
     write = os.write
 
@@ -258,9 +246,9 @@ def test_without_the_extra_for_live_models(tmp_path: Path) -> None:
     assert done.returncode == 2 and "tachograph[live]" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_project_without_a_task_and_what_is_no_file_of_one(project: Path, capsys: Capsys) -> None:
-    shutil.rmtree(project / "tasks/s")
-    (project / "tasks/s/one.yaml").mkdir(parents=True)
+def test_a_project_without_a_task_and_what_is_no_file_of_one(two_tasks: Path, capsys: Capsys) -> None:
+    shutil.rmtree(two_tasks / "tasks/s")
+    (two_tasks / "tasks/s/one.yaml").mkdir(parents=True)
     assert (exit_code("run"), exit_code("run", "s/one")) == (0, 2)
     told = capsys.readouterr()
     assert "no task" in told.out and "did you mean" not in told.err
@@ -270,29 +258,27 @@ def test_without_a_command_the_help_is_printed(capsys: Capsys) -> None:
     assert "check" in output_of(capsys, code=2).out
 
 
-def test_of_an_unknown_command_one_like_it_is_named(project: Path) -> None:
-    done = process(project, "pass", "verfy")
+def test_of_an_unknown_command_one_like_it_is_named(two_tasks: Path) -> None:
+    done = process(two_tasks, "pass", "verfy")
     assert done.returncode == 2 and "verify" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_resume_under_other_code_is_refused(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
-    os.rename(project / "runs/s/call", project / "runs/s/call.partial")
+def test_a_resume_under_other_code_is_refused(two_runs: Path, capsys: Capsys) -> None:
+    os.rename(two_runs / "runs/s/call", two_runs / "runs/s/call.partial")
     # which the run never calls, and offers to the model
-    edit(project / "tools/look.py", '"Read a file."', '"Look into a file."')
+    edit(two_runs / "tools/look.py", '"Read a file."', '"Look into a file."')
     assert output_of(capsys, "resume", "s/call", code=1).err.count("\n") == 1
 
 
-def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
+def test_a_scripted_run_needs_no_event_loop(two_tasks: Path) -> None:
     program = "from tachograph.cli.main import main; main(['run', 's/call'])"
     check = f"import atexit; atexit.register(lambda: print('asyncio' in sys.modules)); {program}"
-    done = process(project, check)
+    done = process(two_tasks, check)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "False"
 
 
-def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
-    os.rename(project / "runs/s/call", project / "runs/s/call.partial")
+def test_an_open_run_is_told_alike_everywhere(two_runs: Path, capsys: Capsys) -> None:
+    os.rename(two_runs / "runs/s/call", two_runs / "runs/s/call.partial")
     how = "`tachograph resume s/call`"
     for command in ("check", "accept", "verify", "replay", "explain"):
         said = output_of(capsys, command, "s/call", code=2).err
@@ -304,8 +290,7 @@ def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: Capsys) -> 
     assert exit_code("resume", "s/call") == 2
 
 
-def test_a_record_of_code_among_those_of_tasks_is_passed_over(project: Path, capsys: Capsys) -> None:
-    exit_code("run")
+def test_a_record_of_code_among_those_of_tasks_is_passed_over(two_runs: Path, capsys: Capsys) -> None:
     agent = Agent(lambda asked: LLMOutput(final_answer="yes"), [], Policy.load("policy/call.yaml"))
     record(agent, "Is it so?", out="runs/code/mine")
     for command in ("check", "replay", "explain"):
@@ -319,28 +304,27 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(project: Path, cap
         exit_code(*command)
         said = "".join(capsys.readouterr())
         assert "`tachograph.resume`" in said and "tachograph resume" not in said  # which it has no task for
-    os.chdir(project.parent)  # out of the project, until the fixture takes it back
+    os.chdir(two_runs.parent)  # out of the project, until the fixture takes it back
     assert "tachograph.check" in output_of(capsys, "check", "p/runs/code/mine.partial", code=2).err
 
 
 def test_any_folder_with_a_log_is_read(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    exit_code("run")
-    shutil.copytree(project / "runs/s/call", project.parent / "mine")
-    shutil.copytree(project / "runs/s/call", project.parent / "open.partial")
-    for place, path in ((project, "../mine"), (project.parent, "mine")):
+    shutil.copytree(two_runs / "runs/s/call", two_runs.parent / "mine")
+    shutil.copytree(two_runs / "runs/s/call", two_runs.parent / "open.partial")
+    for place, path in ((two_runs, "../mine"), (two_runs.parent, "mine")):
         monkeypatch.chdir(place)
         assert exit_code("show", path) == exit_code("verify", path) == 0
     assert exit_code("verify", "open.partial") == exit_code("show", "no") == 2
     assert "no/state.jsonl: cannot be read" in capsys.readouterr().err
-    assert exit_code("show", str(project / "tasks/s/call.yaml")) == 2  # a file that is not a log
+    assert exit_code("show", str(two_runs / "tasks/s/call.yaml")) == 2  # a file that is not a log
     address = f"http://127.0.0.1:{unused_port()}/v1/traces"
     assert address in output_of(capsys, "push", "mine", "--endpoint", address, code=1).err
 
 
 def test_what_may_not_be_read_is_one_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    two_tasks: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     def refused(self: Project) -> list[str]:
         raise PermissionError(13, "Permission denied", "runs/s")

@@ -10,15 +10,6 @@ import pytest
 
 from tachograph.evidence import doctor
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import ROWS, make_project
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
-    monkeypatch.chdir(root)
-    exit_code("run")
-    return root
 
 
 def findings(capsys: Capsys, code: int) -> list[dict[str, str]]:
@@ -28,17 +19,17 @@ def findings(capsys: Capsys, code: int) -> list[dict[str, str]]:
     return [finding for finding in found if finding["status"] != "ok"]
 
 
-def test_all_is_well(project: Path, capsys: Capsys) -> None:
+def test_all_is_well(two_runs: Path, capsys: Capsys) -> None:
     assert findings(capsys, 0) == []
 
 
 def test_many_problems_leave_room_for_others_and_without_a_project_there_are_few(
-    project: Path, capsys: Capsys
+    two_runs: Path, capsys: Capsys
 ) -> None:
     for n in range(9):
-        (project / f"policy/odd{n}.yaml").write_text("schema: none\n")
+        (two_runs / f"policy/odd{n}.yaml").write_text("schema: none\n")
     assert [it["words"] for it in findings(capsys, 1)][-1] == "and 4 more"
-    shutil.rmtree(project / "policy")
+    shutil.rmtree(two_runs / "policy")
     assert [it["what"] for it in findings(capsys, 1)] == ["project"]
 
 
@@ -57,9 +48,9 @@ FILES = [
 
 @pytest.mark.parametrize(("file", "text", "status", "what", "word"), FILES)
 def test_what_is_wrong_is_named_with_a_remedy(
-    project: Path, capsys: Capsys, file: str, text: str, status: str, what: str, word: str
+    two_runs: Path, capsys: Capsys, file: str, text: str, status: str, what: str, word: str
 ) -> None:
-    path = project / file
+    path = two_runs / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
     found = findings(capsys, int(status == "bad"))
@@ -68,7 +59,7 @@ def test_what_is_wrong_is_named_with_a_remedy(
 
 
 def test_packages_of_extras_that_are_missing_are_named(
-    project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+    two_runs: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = ("openai", "rich", "prompt_toolkit")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else name)
@@ -81,9 +72,9 @@ def test_packages_of_extras_that_are_missing_are_named(
     assert "openai" in found[1]["words"] and "tachograph[live]" in found[1]["words"]
 
 
-def test_open_runs_are_listed(project: Path, capsys: Capsys) -> None:
-    shutil.move(project / "runs/s/call", project / "runs/s/call.partial")
-    log = project / "runs/s/call.partial/state.jsonl"
+def test_open_runs_are_listed(two_runs: Path, capsys: Capsys) -> None:
+    shutil.move(two_runs / "runs/s/call", two_runs / "runs/s/call.partial")
+    log = two_runs / "runs/s/call.partial/state.jsonl"
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
     lines = [line.split() for line in output_of(capsys, "ls").out.splitlines()]
     assert [line[:2] for line in lines] == [["s/sent_once", "final_answer"], ["s/call", "open"]]
@@ -91,7 +82,7 @@ def test_open_runs_are_listed(project: Path, capsys: Capsys) -> None:
     assert exit_code("ls") == 0
 
 
-def test_bytes_that_are_no_text_are_a_finding(project: Path, capsys: Capsys) -> None:
-    (project / "runs/LIST").write_bytes(b"\xff\n")
+def test_bytes_that_are_no_text_are_a_finding(two_runs: Path, capsys: Capsys) -> None:
+    (two_runs / "runs/LIST").write_bytes(b"\xff\n")
     assert "list of runs" in {it["what"] for it in findings(capsys, 0)}
     assert exit_code("check") == 1

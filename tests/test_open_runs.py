@@ -13,20 +13,7 @@ from tachograph.evidence.record import earlier_lines, record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.file import LogFile
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import ROWS, cut, edit, make_project
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = make_project(tmp_path / "p", [ROWS["sent_once"]])
-    monkeypatch.chdir(root)
-    return root
-
-
-def opened(project: Path) -> Path:
-    """Return the folder of an open run of `sent_once` that lies beside its record."""
-    exit_code("run")
-    return cut(project / "runs/s/sent_once", 6)
+from tests.project import cut, edit
 
 
 @pytest.mark.parametrize(
@@ -35,9 +22,9 @@ def opened(project: Path) -> Path:
     + [("inputs.jsonl", f"{it}\n") for it in ("[[], 1]", "[1, 2]", '"ab"', "[" * 9999)],
 )
 def test_a_side_file_of_another_shape_is_refused_each_time(
-    project: Path, capsys: Capsys, file: str, content: str | None
+    two_runs: Path, capsys: Capsys, file: str, content: str | None
 ) -> None:
-    place = opened(project) / file
+    place = cut(two_runs / "runs/s/sent_once", 6) / file
     if content is None:
         os.mkfifo(place)
     else:
@@ -48,8 +35,8 @@ def test_a_side_file_of_another_shape_is_refused_each_time(
     assert exit_code("resume", "s/sent_once") == 0
 
 
-def test_an_open_run_beside_its_record_is_named_by_its_folder(project: Path, capsys: Capsys) -> None:
-    partial = opened(project)
+def test_an_open_run_beside_its_record_is_named_by_its_folder(two_runs: Path, capsys: Capsys) -> None:
+    partial = cut(two_runs / "runs/s/sent_once", 6)
     for name, is_open in (("s/sent_once", False), ("runs/s/sent_once.partial", True)):
         assert ("tachograph resume s/sent_once" in output_of(capsys, "show", name).out) == is_open
         assert exit_code("verify", name) == (2 if is_open else 0)
@@ -59,12 +46,12 @@ def test_an_open_run_beside_its_record_is_named_by_its_folder(project: Path, cap
         assert ("another process" in capsys.readouterr().err) == is_at_work
 
 
-def test_a_run_that_was_kept_aside_answers_in_a_resume_too(project: Path) -> None:
-    file = project / "tasks/s/sent_once.yaml"
+def test_a_run_that_was_kept_aside_answers_in_a_resume_too(two_tasks: Path) -> None:
+    file = two_tasks / "tasks/s/sent_once.yaml"
     edit(file, '"final_answer"', '"cancelled"')
     assert exit_code("run", "s/sent_once") == 1
     edit(file, '"cancelled"', '"final_answer"')
-    task, folder = load_task(file), project / "runs/s/sent_once"
+    task, folder = load_task(file), two_tasks / "runs/s/sent_once"
 
     def interrupt(event: Any) -> None:
         if event.at == "0":
@@ -82,12 +69,11 @@ def test_a_project_without_tasks_has_an_empty_list(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "runs/LIST").read_text() == ""
 
 
-def test_a_record_that_was_to_be_replaced_answers_for_what_it_did(project: Path) -> None:
+def test_a_record_that_was_to_be_replaced_answers_for_what_it_did(two_runs: Path) -> None:
     """The process died between the two renames, and somebody removed the open run."""
-    assert exit_code("run") == 0
-    folder = project / "runs/s/sent_once"
-    lines = earlier_lines(load_task(project / "tasks/s/sent_once.yaml"), folder)
+    folder = two_runs / "runs/s/sent_once"
+    lines = earlier_lines(load_task(two_runs / "tasks/s/sent_once.yaml"), folder)
     folder.rename(folder.with_name(".sent_once.old"))
-    assert lines and earlier_lines(load_task(project / "tasks/s/sent_once.yaml"), folder) == lines
+    assert lines and earlier_lines(load_task(two_runs / "tasks/s/sent_once.yaml"), folder) == lines
     assert exit_code("run") == 0
-    assert [path.name for path in folder.parent.iterdir()] == ["sent_once"]
+    assert {path.name for path in folder.parent.iterdir()} == {"call", "sent_once"}
