@@ -17,6 +17,7 @@ import yaml
 import tachograph
 from tachograph import Agent, LLMInput, LLMOutput, RunResult, ToolCall
 from tachograph.evidence.folder import partial_of
+from tachograph.evidence.record import record
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 
@@ -177,6 +178,19 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         **{key: scenario[key] for key in AS_THEY_ARE if key in scenario},
         "expected": scenario["expect"],
     }
+
+
+def made(root: Path, name: str) -> tuple[Task, Path]:
+    """Make a project with a scenario, and return its task and where its record would lie."""
+    make_project(root, [ROWS[name]])
+    return load_task(root / f"tasks/s/{name}.yaml"), folder_of_row(root, name)
+
+
+def recorded(root: Path, name: str) -> tuple[Task, Path]:
+    """Record a scenario in a project of its own, and return its task and where the record lies."""
+    task, folder = made(root, name)
+    record(task, folder)
+    return task, folder
 
 
 def edit(file: Path, old: str, new: str) -> None:

@@ -17,14 +17,7 @@ from tachograph.evidence.record import record
 from tachograph.evidence.record_files import recorded_log
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
-from tests.project import ROWS, edit, make_project
-
-
-def recorded(root: Path, name: str) -> tuple[Task, Path]:
-    make_project(root, [ROWS[name]])
-    folder = root / "runs/s" / name
-    record(load_task(root / f"tasks/s/{name}.yaml"), folder)
-    return load_task(root / f"tasks/s/{name}.yaml"), folder
+from tests.project import ROWS, edit, make_project, recorded
 
 
 def count_calls(task: Task) -> list[str]:

@@ -15,20 +15,14 @@ import pytest
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
-from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import OutputError
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.world.perform import StorageFailure
 from tachograph.testing import run
-from tests.project import ROWS, make_project
+from tests.project import made, recorded
 from tests.tables.rows import closed, roomy
-
-
-def made(root: Path, name: str) -> tuple[Task, Path]:
-    make_project(root, [ROWS[name]])
-    return load_task(root / f"tasks/s/{name}.yaml"), root / "runs/s" / name
 
 
 def named(fd: int) -> str:
@@ -177,10 +171,8 @@ def test_a_line_that_the_disk_takes_in_part_is_told_with_the_reason(
 
 
 def test_a_torn_line_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    task, folder = made(tmp_path, "call")
-    record(task, folder)
-    partial = folder.with_name("call.partial")
-    folder.rename(partial)
+    _, folder = recorded(tmp_path, "call")
+    partial = folder.rename(partial_of(folder))
     whole = (partial / "state.jsonl").read_bytes()
     for tail, told in ((b"", False), (b'{"event":"ste', True), (b"\0" * 300, True)):
         caplog.clear()

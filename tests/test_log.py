@@ -17,7 +17,7 @@ from msgspec import structs
 from tachograph.evidence.check import check
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import read_manifest
-from tachograph.evidence.record import record, resume
+from tachograph.evidence.record import resume
 from tachograph.evidence.record_files import derive, read_files, whole_log
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import problems_of, verify
@@ -27,7 +27,7 @@ from tachograph.runtime.log.events import AgentStarted, RunEnded, StepEnded, Wai
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.journal import Diverged, Journal
 from tachograph.runtime.log.lines import Damaged, LineWriter, read_log
-from tests.project import ROWS, make_project
+from tests.project import recorded
 
 
 def log_of(*texts: bytes) -> bytes:
@@ -41,17 +41,9 @@ STEPS = [canonical(StepEnded(at=f"{n}.e", added=f"{n:012}")) for n in range(1, 6
 HOME = Path(__file__).parents[1]
 
 
-def made_with(folder: Path, name: str) -> tuple[Task, Path]:
-    """Record a scenario, and return its task and where the record lies."""
-    root = make_project(folder, [ROWS[name]])
-    task = load_task(root / f"tasks/s/{name}.yaml")
-    record(task, root / "runs/s" / name)
-    return task, root / "runs/s" / name
-
-
 def settled(folder: Path) -> tuple[Task, Path]:
     """Record a run whose process ended while it sent something, and a person knew whether that happened."""
-    task, out = made_with(folder, "sent_after_a_refused_connection")
+    task, out = recorded(folder, "sent_after_a_refused_connection")
     log = out.rename(partial_of(out)) / "state.jsonl"
     data = log.read_bytes()
     log.write_bytes(data[: data.index(b'{"event":"tool_returned","at":"2.c0.i1"')])
@@ -62,14 +54,14 @@ def settled(folder: Path) -> tuple[Task, Path]:
 # each record, and how many of three changes are made at each byte; the first is large
 RECORDS: dict[str, tuple[int, Callable[[Path], tuple[Task, Path]]]] = {
     "canonical": (1, lambda _: (load_task(HOME / "tasks/canonical/v1.yaml"), HOME / "runs/canonical/v1")),
-    "told": (3, lambda folder: made_with(folder, "hook_person_secret_and_failure")),
+    "told": (3, lambda folder: recorded(folder, "hook_person_secret_and_failure")),
     "settled": (3, settled),
 }
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return read_files(made_with(tmp_path_factory.mktemp("p") / "p", "link_found_late")[1], "run")
+    return read_files(recorded(tmp_path_factory.mktemp("p") / "p", "link_found_late")[1], "run")
 
 
 @pytest.mark.parametrize("kind", RECORDS)
@@ -197,7 +189,7 @@ def test_each_damage_is_named(files: dict[str, bytes], tmp_path: Path, damage: s
 
 
 def test_a_record_of_another_run_is_found(tmp_path: Path) -> None:
-    _, folder = made_with(tmp_path, "call")
+    _, folder = recorded(tmp_path, "call")
     assert verify(folder, "runs/s/call") == []
     assert "is of tasks/s/call.yaml" in verify(folder, "runs/s/other")[0]
 
@@ -293,7 +285,7 @@ def test_nothing_is_written_after_a_failed_write() -> None:
 
 
 def test_a_damaged_middle_or_a_line_too_many_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    task, folder = made_with(tmp_path / "p", "call")
+    task, folder = recorded(tmp_path / "p", "call")
     partial = folder.rename(partial_of(folder))
     whole, writer = (partial / "state.jsonl").read_bytes(), LineWriter()
     for data, error in (
