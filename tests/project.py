@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -235,6 +236,17 @@ def script(*turns: Any) -> Any:
         if turn is None or isinstance(turn, str):
             return LLMOutput(final_answer=asked.messages[-1]["content"] if turn is None else turn)
         return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
+
+    return model
+
+
+def interrupted(other: Any) -> Any:
+    """A model as another one, which is interrupted when it is asked for the second time."""
+
+    def model(asked: LLMInput) -> Any:
+        if asked.step_index == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return other(asked)
 
     return model
 

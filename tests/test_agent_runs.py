@@ -26,10 +26,13 @@ from tachograph.runtime.log.events import Arrived, Event, Made, ModelReplied, Ru
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tests.commands import exit_code, output_of
-from tests.project import POLICY, make_project, merged, proved
+from tests.project import POLICY, interrupted, make_project, merged, proved, script
 
 NAMED = ["look", "log"]
 BOUND = 60
+SEES = script(
+    [("look", {"path": "book/a.txt"})], [("log", {"path": "box/x.txt", "text": "seen"})], *["done"] * 4
+)
 
 
 @pytest.fixture
@@ -37,24 +40,9 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path / "project", [])
 
 
-class Model:
-    """Looks, logs what it saw, and answers. It counts how often it is asked."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, asked: LLMInput) -> LLMOutput:
-        self.asked += 1
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall("look", {"path": "book/a.txt"})])
-        if asked.step_index == 2:
-            return LLMOutput(tool_calls=[ToolCall("log", {"path": "box/x.txt", "text": "seen"})])
-        return LLMOutput(final_answer="done")
-
-
-def agent_of(project: Path, model: Any = None, **delta: Any) -> Agent:
+def agent_of(project: Path, model: Any = SEES, **delta: Any) -> Agent:
     policy = Policy.from_dict(merged(POLICY, delta))
-    return Agent(model or Model(), NAMED, policy, mounts={"book": project / "book"}, root=project)
+    return Agent(model, NAMED, policy, mounts={"book": project / "book"}, root=project)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -62,11 +50,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_way_of_a_recorded_run(project: Path) -> None:
-    out, model = project / "out/first", Model()
-    result = proved(agent_of(project, model), out, "What is in a?", deadline_s=600)
+    out, asked = project / "out/first", list[LLMInput]()
+    agent = agent_of(project, lambda it: asked.append(it) or SEES(it))
+    result = proved(agent, out, "What is in a?", deadline_s=600)
     assert (result.ending, result.answer, result.steps) == ("final_answer", "done", 3)
     assert sorted(files(out)) == sorted(NAMES)
-    assert model.asked == 3  # neither a replay nor a check asks the model
+    assert len(asked) == 3  # neither a replay nor a check asks the model
     for content in files(out).values():
         assert os.fsencode(project) not in content
     assert b"book/a.txt" in (out / "manifest.json").read_bytes()
@@ -114,15 +103,8 @@ def test_where_no_record_can_lie(
 
 def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
     out = project / "out"
-
-    class Interrupted(Model):
-        def __call__(self, asked: LLMInput) -> LLMOutput:
-            if asked.step_index == 2:
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().__call__(asked)
-
     with pytest.raises(KeyboardInterrupt) as raised:
-        tachograph.record(agent_of(project, Interrupted()), "?", out=out)
+        tachograph.record(agent_of(project, interrupted(SEES)), "?", out=out)
     assert [str(out) in note for note in raised.value.__notes__] == [True] and not out.exists()
     agent = agent_of(project)
 
@@ -254,11 +236,13 @@ def test_folders_without_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -
             check(agent_of(project), project / "out")
 
 
-class Talking(Model):
+class Talking:
     """Tells its answer in pieces."""
 
-    async def ask(self, asked: LLMInput, told: Any) -> LLMOutput:
-        reply = self(asked)
+    __call__ = staticmethod(SEES)
+
+    async def ask(self, asked: LLMInput, told: Any) -> Any:
+        reply = SEES(asked)
         for letter in reply.final_answer or "":
             told(letter)
             await asyncio.sleep(0)
@@ -355,7 +339,7 @@ def test_a_report_outside_of_a_project_links_to_nothing(
     """Nobody knows where the policy lies from there."""
     monkeypatch.chdir(project)
     Path("own.yaml").write_text(json.dumps(POLICY), encoding="utf-8")
-    tachograph.record(Agent(Model(), NAMED, Policy.load("own.yaml"), mounts={"book": "book"}), "?", out="out")
+    tachograph.record(Agent(SEES, NAMED, Policy.load("own.yaml"), mounts={"book": "book"}), "?", out="out")
     report = Path("out/run_report.md").read_text(encoding="utf-8")
     assert "own.yaml#/sandbox/mounts/book" in report and "](" not in report
 
@@ -474,14 +458,8 @@ def test_what_has_moved_is_named_from_where_the_command_is_called(
 
 def test_a_resume_may_find_other_functions_in_code(desk: Callable[..., Agent]) -> None:
     """The module that recorded a run is edited to resume it; the lines say whether its functions still fit."""
-
-    def model(asked: LLMInput) -> Any:
-        if asked.step_index == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return desk().models[0](asked)
-
     with pytest.raises(KeyboardInterrupt):
-        tachograph.record(desk(model=model), "?", out="out")
+        tachograph.record(desk(model=interrupted(desk().models[0])), "?", out="out")
     Path("desk_of_code/say.py").write_text(f"{SAY}# resume\n", encoding="utf-8")
     assert tachograph.resume(desk(), "out").ending == "final_answer"
 
@@ -493,10 +471,7 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     raising = "    raise ValueError('why\\x1b[2J')\n    return {"
     source = (project / "tools/echo.py").read_text().replace("    return {", raising, 1)
     (tmp_path / "tools/echo.py").write_text(source)
-
-    def model(asked: LLMInput) -> LLMOutput:
-        return LLMOutput(tool_calls=[ToolCall("echo", {"text": "a"})])
-
+    model = script([("echo", {"text": "a"})])
     with caplog.at_level(logging.INFO, "tachograph"):
         made = Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
     assert "tachograph: " not in caplog.text and "Traceback" not in caplog.text
@@ -522,7 +497,7 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
 )  # fmt: skip
 def test_what_no_agent_can_be_made_of_is_refused(what: str, given: Any) -> None:
     with pytest.raises(InputError, match=what):
-        Agent(lambda asked: LLMOutput(final_answer="a"), [], Policy.from_dict(POLICY), **{what: given})
+        Agent(script("a"), [], Policy.from_dict(POLICY), **{what: given})
 
 
 @pytest.mark.parametrize(
@@ -530,10 +505,7 @@ def test_what_no_agent_can_be_made_of_is_refused(what: str, given: Any) -> None:
 )
 def test_a_misspelt_tool_of_a_policy_is_refused(rules: Any, project: Path) -> None:
     def agent(registry: Any) -> Agent:
-        return Agent(model, ["echo"], Policy.from_dict({**POLICY, **rules, **registry}), root=project)
-
-    def model(asked: LLMInput) -> LLMOutput:
-        return LLMOutput(final_answer="a")
+        return Agent(script("a"), ["echo"], Policy.from_dict({**POLICY, **rules, **registry}), root=project)
 
     with pytest.raises(PolicyError, match="mapping"):
         Policy.from_dict(None)  # type: ignore[arg-type]

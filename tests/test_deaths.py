@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, tool
+from tachograph import Agent, Policy, tool
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import read_files, recorded_lines
@@ -22,7 +22,7 @@ from tachograph.evidence.verify import verify
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.driver import InDoubt
 from tests.deaths import deaths
-from tests.project import POLICY, ROWS, make_project
+from tests.project import POLICY, ROWS, make_project, script
 
 SENT = "sent_after_a_refused_connection"
 SENDS = """
@@ -128,12 +128,8 @@ def test_a_live_run_that_dies_at_any_write(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         return text
 
-    def model(asked: LLMInput) -> LLMOutput:
-        look = ToolCall("look", {"path": "book/a.txt"})
-        think, mail = ToolCall("echo", {"text": "a"}), ToolCall("mail", {"path": "boss", "text": "b"})
-        calls = {1: [think, look, look], 2: [mail]}.get(asked.step_index, [])
-        return LLMOutput(tool_calls=calls) if calls else LLMOutput(final_answer="done")
-
+    look, mail = ("look", {"path": "book/a.txt"}), ("mail", {"path": "boss", "text": "b"})
+    model = script([("echo", {"text": "a"}), look, look], [mail], "done")
     root = make_project(tmp_path / "p", [])
     tools, mounts = [think, "look", "mail"], {"book": root / "book"}
     agent = Agent(model, tools, Policy.from_dict(POLICY), mounts=mounts, root=root)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from tachograph.fail.errors import ModelError, PolicyError, ToolFailure
 from tachograph.runtime.log.events import Answered, Failed, ModelReplied, ToolReturned
 from tachograph.runtime.log.journal import Leak
 from tachograph.runtime.log.values import Withheld
-from tests.project import POLICY, merged, proved, script
+from tests.project import POLICY, interrupted, merged, proved, script
 from tests.tables.rows import closed
 
 VALUE, TOKEN = "xyzzy-plugh-1234567", "ghp_" + "a1B2" * 9
@@ -145,22 +143,13 @@ def test_what_looks_like_a_placeholder_in_a_history_is_escaped_once() -> None:
     assert second == third and second.count("<secret::") == 2
 
 
-class Dies(Model):
-    """Is interrupted when it is asked for the second time."""
-
-    def __call__(self, asked: LLMInput) -> LLMOutput:
-        if asked.step_index == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().__call__(asked)
-
-
 def test_what_is_not_known_any_more_after_a_death_is_not_sent(tmp_path: Path) -> None:
     """The value of the environment is known again, the token that was found before is not."""
     sent: list[str] = []
     reveals = {"redact": {"reveal_to": {"send": ["env", "github_token"]}}, "on_deny": "inform"}
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        tachograph.record(agent_of(Dies(), sent, **reveals), "?", out=out)
+        tachograph.record(agent_of(interrupted(Model()), sent, **reveals), "?", out=out)
     assert (partial_of(out) / "key").stat().st_mode & 0o777 == 0o600
     assert not holds(partial_of(out))
     agent = agent_of(Model(), sent, **reveals)
@@ -175,7 +164,7 @@ def test_what_is_not_known_any_more_after_a_death_is_not_sent(tmp_path: Path) ->
 def test_the_same_placeholder_after_a_death(tmp_path: Path) -> None:
     out, sent = tmp_path / "out", list[str]()
     with pytest.raises(KeyboardInterrupt):
-        tachograph.record(agent_of(Dies(), sent), f"What is {VALUE}?", out=out)
+        tachograph.record(agent_of(interrupted(Model()), sent), f"What is {VALUE}?", out=out)
     head = (partial_of(out) / "state.jsonl").read_bytes().split(b"\n")[0]
     tachograph.resume(agent_of(Model(), sent), out)
     assert (out / "state.jsonl").read_bytes().split(b"\n")[0] == head
@@ -185,11 +174,8 @@ def test_a_line_that_would_hold_a_secret_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names of tools and models are not redacted: the search before a line is written finds them."""
-
-    def model(asked: LLMInput) -> LLMOutput:
-        return LLMOutput(final_answer="done")
-
     monkeypatch.setenv("DESK_KEY", "a_model_of_ours")
+    model = script("done")
     model.__name__ = "a_model_of_ours"
     agent = agent_of(model, [], redact={"env": ["DESK_KEY"]})
     out = tmp_path / "out"

@@ -85,11 +85,9 @@ def test_a_turn_that_was_under_way_is_finished(tmp_path: Path) -> None:
             with pytest.raises(InputError, match="was left"):
                 await task
 
-    def model(request: LLMInput) -> LLMOutput:
-        return LLMOutput(final_answer="here")
-
     asyncio.run(first())
-    with SyncSession(Agent(model, [], Policy.from_dict(POLICY)), tmp_path / "talk") as session:
+    agent = Agent(script("here", "here"), [], Policy.from_dict(POLICY))
+    with SyncSession(agent, tmp_path / "talk") as session:
         assert session.ask("are you there?").number == 2
         assert [turn.answer for turn in session.turns] == ["here", "here"]
 

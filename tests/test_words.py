@@ -13,12 +13,12 @@ from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, tool
 from tachograph.evidence.folder import partial_of
 from tachograph.fail.errors import InputError, ModelError
 from tachograph.runtime.log.events import Failed
+from tests.project import script
 
 POLICY = Policy.load(Path(__file__).parents[1] / "policy" / "v1.yaml")
 
 
-def model(asked: LLMInput) -> LLMOutput:
-    return LLMOutput(final_answer="done")
+model = script("done")
 
 
 @tool(effect="pure")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, Policy
 from tachograph.runtime.log.steps import CallView, steps_of
+from tests.project import script
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "data" / "corpus" / "v1"
@@ -19,13 +21,8 @@ NAMES = sorted({path.stem for path in (ROOT / "tools").glob("*.py")} - {"reviewe
 
 def called(name: str, which: str) -> CallView:
     examples = runpy.run_path(str(ROOT / "tools" / f"{name}.py"))["EXAMPLES"]
-
-    def model(asked: LLMInput) -> LLMOutput:
-        if asked.step_index == 1:
-            return LLMOutput(tool_calls=[ToolCall(name, examples[which])])
-        return LLMOutput(final_answer="done")
-
-    agent = Agent(model, [name], POLICY, mounts={"corpus": CORPUS}, hosts={"corpus.test": CORPUS}, root=ROOT)
+    places: dict[str, Any] = {"mounts": {"corpus": CORPUS}, "hosts": {"corpus.test": CORPUS}, "root": ROOT}
+    agent = Agent(script([(name, examples[which])], "done"), [name], POLICY, **places)
     return steps_of(agent.run("Does it work?").events)[0].calls[0]
 
 
