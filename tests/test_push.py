@@ -85,7 +85,7 @@ def test_a_receiver_gets_what_the_trace_holds(name: str, monkeypatch: pytest.Mon
     message = ExportTraceServiceRequest.FromString(body)
     got = {span.span_id: span for span in message.resource_spans[0].scope_spans[0].spans}
     assert [item.key for item in message.resource_spans[0].resource.attributes] == ["service.name"]
-    held = read(ROOT / "runs" / name / "trace.json")
+    held = read((ROOT / "runs" / name / "trace.json").read_bytes())
     assert len(got) == len(held)
     for span in held:
         other = got[span.span_id]

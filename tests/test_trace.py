@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import Counter
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tachograph.runtime.log.events import Event
 from tachograph.runtime.log.lines import read_log
@@ -22,6 +18,7 @@ from tachograph.tracing.otlp_json import trace_json
 from tachograph.tracing.spans import Span, spans_of
 from tachograph.tracing.viewers import for_viewers
 from tests.logs import BEGAN, Log, call
+from tests.smoke.test_traces import attributes_of, read
 
 CANONICAL = Path(__file__).parents[1] / "runs/canonical/v1/state.jsonl"
 TOLD = (
@@ -220,30 +217,17 @@ def check(spans: list[Span], run_id: str) -> None:
 
 
 def read_back(spans: list[Span]) -> None:
-    """Read the file with the official types; their JSON has ids in base64 where OTLP has hex."""
+    """Read the file with the official types."""
     text = trace_json(spans)
     assert text.count(b"\n") == len(spans) + 2
-    plain = json.loads(text)
-    for span in plain["resourceSpans"][0]["scopeSpans"][0]["spans"]:
-        for key in {"traceId", "spanId", "parentSpanId"} & span.keys():
-            span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
-    message = json_format.ParseDict(plain, TracesData())
-    read = message.resource_spans[0].scope_spans[0].spans
-    for span, source in zip(read, spans, strict=True):
+    for span, source in zip(read(text), spans, strict=True):
         assert (span.trace_id.hex(), span.span_id.hex()) == (source.trace_id, source.span_id)
         assert (len(span.trace_id), len(span.span_id)) == (16, 8)
         assert span.parent_span_id.hex() == source.parent_id
         assert (span.name, span.kind) == (source.name, source.kind)
         assert (span.start_time_unix_nano, span.end_time_unix_nano) == (source.start_ns, source.end_ns)
         assert span.status.code == (2 if source.error_type else 0)
-        assert {item.key: value_of(item.value) for item in span.attributes} == source.attributes
-
-
-def value_of(value: Any) -> Any:
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return tuple(value_of(item) for item in value.array_value.values)
-    return getattr(value, kind)
+        assert attributes_of(span) == source.attributes
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -37,9 +37,9 @@ PARENTS = {
 OUTCOMES = {"success", "transient_failure", "exhausted", "failed", "denied", "cancelled"}
 
 
-def read(file: Path) -> list[Span]:
-    """Return the spans of a file; JSON of protobuf has ids in base64 where OTLP has hex."""
-    plain = json.loads(file.read_bytes())
+def read(trace: bytes) -> list[Span]:
+    """Return the spans of a `trace.json`; JSON of protobuf has ids in base64 where OTLP has hex."""
+    plain = json.loads(trace)
     for span in plain["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         for key in {"traceId", "spanId", "parentSpanId"} & span.keys():
             span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
@@ -48,7 +48,14 @@ def read(file: Path) -> list[Span]:
 
 
 def attributes_of(span: Span) -> dict[str, Any]:
-    return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in span.attributes}
+    return {item.key: value_of(item.value) for item in span.attributes}
+
+
+def value_of(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return tuple(value_of(item) for item in value.array_value.values)
+    return getattr(value, kind)
 
 
 def problems(spans: Iterable[Span]) -> list[str]:
@@ -80,7 +87,7 @@ def test_every_trace() -> None:
     assert files, "runs/ holds no trace"
     traces = set()
     for file in files:
-        spans = read(file)
+        spans = read(file.read_bytes())
         assert len({span.span_id for span in spans}) == len(spans), file
         assert [span.name for span in spans if not span.parent_span_id] == ["agent_run"], file
         assert problems(spans) == [], file
@@ -92,7 +99,7 @@ def test_denied_calls_have_no_span_of_a_call() -> None:
     """The missing span is the proof that a call which was denied when it was proposed did not run."""
     denied = 0
     for file in ROOT.glob("runs/policy_gates/*/trace.json"):
-        spans = [attributes_of(span) for span in read(file)]
+        spans = [attributes_of(span) for span in read(file.read_bytes())]
         made = {span.get("gen_ai.tool.call.id") for span in spans}
         for span in spans:
             if span.get("agent.policy.phase") == "proposal" and span["agent.policy.decision"] == "deny":
