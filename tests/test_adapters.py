@@ -13,19 +13,15 @@ from pydantic import BaseModel
 from tachograph import Agent, Fallback, LangChainModel, Policy, check, from_langchain, record, replay
 from tachograph.fail.errors import InputError, ToolError
 from tachograph.runtime.log.events import Failed, ModelReplied
+from tests.project import POLICY, merged
 
-POLICY: dict[str, Any] = {
-    "schema": "policy/v1",
+OWN = {
     "tool_registry": {"allowed": ["add", "say"]},
-    "url_allowlist": [],
-    "loop_budget": dict.fromkeys(
-        ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 9_999
-    ),
-    "cycle_detection": {"max_repeats": 3},
-    "retry": {"max_retries": 1, "backoff_base_ms": 0, "backoff_cap_ms": 0},
+    "retry": {"max_retries": 1, "backoff_base_ms": 0},
     "on_deny": "inform",
     "tools": {"say": {"resources": {"/text": "text"}}},
 }
+ALLOWED = Policy.from_dict(merged(POLICY, OWN))
 
 
 class Numbers(BaseModel):
@@ -133,8 +129,7 @@ def test_a_chat_model_of_langchain(tmp_path: Path) -> None:
     calls = {"tool_calls": [call("add", {"a": 1}, "x")], "invalid_tool_calls": [call("say", '{"text', "y")]}
     first = message("ai", blocks, usage_metadata=used, response_metadata=told, **calls)
     chat = ChatOfLangChain(first, message("ai", "3", response_metadata={"finish_reason": "stop"}))
-    policy = Policy.from_dict(POLICY)
-    agent = Agent(LangChainModel(chat, top_p=0.5), [add, say], policy, instructions="Be short.")
+    agent = Agent(LangChainModel(chat, top_p=0.5), [add, say], ALLOWED, instructions="Be short.")
     made = record(agent, "What is 1 and 2?", out=tmp_path / "run")
     assert (made.ending, made.answer) == ("final_answer", "3")
     assert check(agent, tmp_path / "run") == [] and replay(agent, tmp_path / "run").answer == "3"
@@ -146,7 +141,7 @@ def test_a_chat_model_of_langchain(tmp_path: Path) -> None:
     assert (counted.cached_tokens, counted.cache_write_tokens, counted.estimated) == (4, 2, False)
     (_, tools, settings, asked), (messages, *_) = chat.asked
     assert [tool["function"]["name"] for tool in tools] == ["add", "say"] and settings == {"top_p": 0.5}
-    assert 0 < asked.max_tokens <= 9_999 and not hasattr(asked, "kept")
+    assert 0 < asked.max_tokens <= 5_000 and not hasattr(asked, "kept")
     assert asked.max_retries == asked.root.max_retries == asked.client._client.max_retries == 0
     assert (chat.max_retries, chat.root.max_retries, chat.max_tokens) == (None, 2, None)
     assert [it["role"] for it in messages] == ["system", "user", "assistant", "tool", "tool"]
@@ -172,7 +167,7 @@ def test_what_fails_in_langchain() -> None:
         (ValueError("odd"), "invalid", 1),
     ]:
         chat = ChatOfLangChain(error, error, message("ai", "3"))
-        made = Agent(Fallback([chat, chat]), [], Policy.from_dict(POLICY)).run("What?")
+        made = Agent(Fallback([chat, chat]), [], ALLOWED).run("What?")
         failed = [event for event in made.events if isinstance(event, Failed)]
         assert [event.kind for event in failed][:attempts] == [kind] * attempts
         assert len(chat.asked) == len(failed) + (made.ending == "final_answer")
@@ -182,7 +177,7 @@ def test_what_fails_in_langchain() -> None:
 
 def test_a_refusal_of_langchain_is_one() -> None:
     refused = message("ai", additional_kwargs={"refusal": "No."}, response_metadata={"finish_reason": "stop"})
-    assert Agent(ChatOfLangChain(refused), [], Policy.from_dict(POLICY)).run("What?").ending == "refused"
+    assert Agent(ChatOfLangChain(refused), [], ALLOWED).run("What?").ending == "refused"
 
 
 def test_messages_of_langchain_are_a_history() -> None:
@@ -194,7 +189,7 @@ def test_messages_of_langchain_are_a_history() -> None:
         {"role": "assistant", "content": "3"},
     ]
     chat = ChatOfLangChain(message("AIMessageChunk", "4"))
-    assert Agent(chat, [], Policy.from_dict(POLICY)).run("And 1 more?", history=history).answer == "4"
+    assert Agent(chat, [], ALLOWED).run("And 1 more?", history=history).answer == "4"
     question, asked, result, said, further = chat.asked[0][0]
     assert (question["content"], said["content"], further["content"]) == ("1 and 2?", "3", "And 1 more?")
     assert asked["tool_calls"] == [call("add", {"a": 1}, "x")]
@@ -202,4 +197,4 @@ def test_messages_of_langchain_are_a_history() -> None:
     image = message("human", [{"type": "image_url", "image_url": {"url": "data:"}}])
     for wrong, remedy in ((message("system", "Be short."), "instructions"), (image, "not text")):
         with pytest.raises(InputError, match=remedy):
-            Agent(chat, [], Policy.from_dict(POLICY)).run("What?", history=[wrong])
+            Agent(chat, [], ALLOWED).run("What?", history=[wrong])

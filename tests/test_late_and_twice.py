@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,9 @@ from tachograph import Agent, Answer, Hooks, Policy, WritePath, record, resume, 
 from tachograph.fail.errors import TachographError
 from tachograph.runtime.formats.documents import read_plain
 from tests.project import script
+from tests.tables.rows import roomy
 
-POLICY = """\
-schema: policy/v1
-tool_registry: {allowed: [add, pay, put], denied: []}
-url_allowlist: []
-private_networks: []
-sandbox: {mounts: {box: write}}
-loop_budget: {max_iterations: 9, max_tokens: 50000, max_tool_calls: 9, max_result_bytes: 100000}
-cycle_detection: {max_repeats: 3}
-on_deny: inform
-approval: {required_for: [ASKED], timeout_s: 1}
-"""
+POLICY = roomy(["add", "pay", "put"], sandbox={"mounts": {"box": "write"}}, on_deny="inform")
 done: list[str] = []
 
 
@@ -59,7 +51,8 @@ def agent(
     name: str = "add", arguments: dict[str, Any] | None = None, asked: str = "put", **rest: Any
 ) -> Agent:
     Path("policy").mkdir(exist_ok=True)
-    Path("policy/p.yaml").write_text(POLICY.replace("ASKED", asked))
+    policy = {**POLICY, "approval": {"required_for": [asked], "timeout_s": 1}}
+    Path("policy/p.yaml").write_text(json.dumps(policy))
     model = script([(name, {"a": 1} if arguments is None else arguments)], "done")
     return Agent(model, rest.pop("tools", [add, pay, put]), Policy.load("policy/p.yaml"), **rest)
 

@@ -27,19 +27,16 @@ from tachograph.testing import decide
 from tests.commands import Capsys, exit_code, output_of
 from tests.project import script
 from tests.servers import McpOverHttp
+from tests.tables.rows import roomy
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
-BUDGET = dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 100_000)
-POLICY: dict[str, Any] = {
-    "schema": "policy/v1",
-    "tool_registry": {"allowed": ["srv__note", "srv__other"]},
-    "url_allowlist": ["https://good.test/"],
-    "loop_budget": BUDGET,
-    "cycle_detection": {"max_repeats": 3},
-    "on_deny": "inform",
-    "on_failure": "inform",
-    "tools": {"srv__note": {"resources": {"/text": "text"}}},
-}
+POLICY = roomy(
+    ["srv__note", "srv__other"],
+    url_allowlist=["https://good.test/"],
+    on_deny="inform",
+    on_failure="inform",
+    tools={"srv__note": {"resources": {"/text": "text"}}},
+)
 RETRY = {"retry": {"max_retries": 1, "backoff_base_ms": 1, "backoff_cap_ms": 1}}
 READS = {"tools": {"srv__note": {"resources": {"/text": "text"}, "effect": "read"}}}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import yaml
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.fail.errors import CorpusError, InputError, TaskError, TransientModelError
 from tachograph.runtime.formats.strict_json import digest
+from tests.tables.rows import roomy
 
 ROOT = Path(__file__).parents[1]
 TASK = """\
@@ -51,13 +53,7 @@ expected:
   modes: []
   spans: {tool_call: 1}
 """
-POLICY = """\
-schema: policy/v1
-tool_registry: {allowed: [read, write]}
-sandbox: {mounts: {book: read, box: write, other: read}}
-loop_budget: {max_iterations: 3, max_tokens: 100, max_tool_calls: 3, max_result_bytes: 100}
-cycle_detection: {max_repeats: 1}
-"""
+POLICY = roomy(["read", "write"], sandbox={"mounts": {"book": "read", "box": "write", "other": "read"}})
 
 
 def project(root: Path, task: str = TASK) -> Path:
@@ -65,7 +61,7 @@ def project(root: Path, task: str = TASK) -> Path:
     for folder in ("policy", "tasks/kind", "data"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "tools", root / "tools", dirs_exist_ok=True)
-    (root / "policy" / "p.yaml").write_text(POLICY)
+    (root / "policy" / "p.yaml").write_text(json.dumps(POLICY))
     (root / "data" / "a.txt").write_text("alpha")
     path = root / "tasks" / "kind" / "name.yaml"
     path.write_text(task)

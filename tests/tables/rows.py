@@ -17,7 +17,7 @@ def rows(cases: Iterable[Row]) -> list[Row]:
     return found
 
 
-def roomy(tools: Iterable[str], **sections: Any) -> dict[str, Any]:
+def roomy(tools: Iterable[str], /, **sections: Any) -> dict[str, Any]:
     """Return a policy whose budgets are never used up, with some tools and sections."""
     budgets = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
     return {
