@@ -140,6 +140,13 @@ def made_certificate(folder: Path, name: str, *more: str) -> Path:
     return both
 
 
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for the two names that tests speak TLS with."""
+    names = "subjectAltName=DNS:name.test,DNS:fixtures.local"
+    return made_certificate(tmp_path_factory.mktemp("tls"), "name.test", "-addext", names)
+
+
 def server_context(certificate: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)

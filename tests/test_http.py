@@ -21,6 +21,7 @@ from tests.servers import (
     PATIENCE,
     Serve,
     Server,
+    certificate,
     chunked,
     made_certificate,
     ok,
@@ -29,7 +30,7 @@ from tests.servers import (
     unused_port,
 )
 
-__all__ = ["serve"]  # a fixture
+__all__ = ["certificate", "serve"]  # fixtures
 Answer = tuple[int, dict[str, str], str]
 
 
@@ -313,14 +314,6 @@ def test_what_never_answers_does_not_outlast_the_deadline(
 
 
 # ---- TLS -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for name.test."""
-    return made_certificate(
-        tmp_path_factory.mktemp("tls"), "name.test", "-addext", "subjectAltName=DNS:name.test"
-    )
 
 
 @pytest.fixture

@@ -31,14 +31,14 @@ from tests.servers import (
     PUBLIC,
     Internet,
     Serve,
-    made_certificate,
+    certificate,
     ok,
     page,
     serve,
     unused_port,
 )
 
-__all__ = ["serve"]  # a fixture
+__all__ = ["certificate", "serve"]  # fixtures
 HOST = "fixtures.local"
 CLOSED = {"type": "object", "additionalProperties": False}
 TOOL = Tool("t", "", CLOSED, CLOSED, "network", lambda arguments, io: {})
@@ -81,12 +81,6 @@ class Got:
 
 def got(url: str, hosts: tuple[str, ...] = (HOST,), networks: tuple[str, ...] = ()) -> Got:
     return Got(url, list(hosts), list(networks))
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for the host of the rows."""
-    return made_certificate(tmp_path_factory.mktemp("tls"), HOST, "-addext", f"subjectAltName=DNS:{HOST}")
 
 
 @pytest.fixture
