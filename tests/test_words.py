@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-import tachograph
-from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, tool
-from tachograph.evidence.folder import partial_of
+from tachograph import Agent, LLMInput, LLMOutput, Policy, tool
 from tachograph.fail.errors import InputError, ModelError
 from tachograph.runtime.log.events import Failed
 from tests.project import script
@@ -56,28 +54,19 @@ def test_what_no_agent_is_made_of(arguments: tuple[Any, ...], options: dict[str,
     assert len(str(refused.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "text", [None, "tools: 5", "extends: no.yaml", "tools: {add: {arguments: {/c: {in: [x]}}}}"]
-)
+POLICIES = [None, "tools: 5", "extends: no.yaml", "tools: {add: {arguments: {/c: {in: [x]}}}}"]
+POLICIES += [f"tools: {{add: {{{key}: }}}}" for key in ("mounts", "urls", "methods")]
+POLICIES += ["loop_budget: {max_attempts: }", "redact: {kinds: [no_such_kind]}", "redact: {env: [A B]}"]
+POLICIES += ["redact: {kinds: [], reveal_to: {add: [no_such_kind]}}"]
+
+
+@pytest.mark.parametrize("text", POLICIES)
 def test_errors_name_the_file_of_a_policy_as_it_was_given(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     if text is not None:
         file.write_text(f"schema: policy/v1\n{text}\n")
     with pytest.raises(InputError, match=f"^{tmp_path}/"):
         Agent(model, [add], Policy.load(file))
-
-
-RUNS: list[Any] = [(None, {}), (5, {}), ("?", {"sead": 3}), ("?", {"history": ["text"]})]
-
-
-@pytest.mark.parametrize(("question", "options"), RUNS)
-def test_what_no_run_is_made_with(tmp_path: Path, question: Any, options: dict[str, Any]) -> None:
-    agent, out = Agent(model, [add], POLICY, hooks=Hooks()), tmp_path / "out"
-    with pytest.raises(InputError):
-        tachograph.record(agent, question, out=out, **options)
-    assert not out.exists() and not partial_of(out).exists()
-    with pytest.raises(InputError):
-        agent.run(question, **options)
 
 
 def test_why_a_model_failed_is_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
