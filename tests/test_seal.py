@@ -21,19 +21,10 @@ SEAL = [sys.executable, "-m", "tachograph", "seal", "--key"]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a recorded run, in which the test is, at no terminal."""
-    monkeypatch.chdir(make_project(tmp_path / "a/p", [ROWS["call"]]))
-    monkeypatch.setattr(os, "isatty", lambda fd: False)
-    assert exit_code("run") == 0
-    return tmp_path / "a/p"
-
-
-@pytest.fixture
 def sealed(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The project, sealed with `key`, whose owner may sign; `locked` has a passphrase."""
+    """A project, sealed with `key`, whose owner may sign; `locked` has a passphrase."""
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed")
     monkeypatch.setattr(os, "isatty", lambda fd: False)
@@ -127,9 +118,9 @@ def test_refusals(sealed: Path, capsys: Capsys, name: str, text: str | None, key
     assert said.err.count("\n") == (code == 2) and pair() == before
 
 
-def test_without_ssh_keygen(project: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ssh_keygen(two_runs: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     change(SUMS, "")
-    monkeypatch.setenv("PATH", str(project))
+    monkeypatch.setenv("PATH", str(two_runs))
     assert exit_code("verify", "--signers", SUMS) == exit_code("seal", "--key", SUMS) == 2
     assert ["ssh-keygen" in line for line in capsys.readouterr().err.splitlines()] == [True] * 2
 
