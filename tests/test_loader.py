@@ -11,7 +11,6 @@ from tachograph.fail.errors import ToolError
 from tachograph.runtime.formats.strict_json import digest
 from tachograph.runtime.tools.loader import load_tools
 
-SHIPPED = ["search", "fetch", "read", "write", "summarize", "reviewed"]
 SOURCE = """
 DESCRIPTION = "says what it is told"
 INPUT_SCHEMA = {
@@ -49,21 +48,6 @@ def test_a_module_becomes_a_tool(tmp_path: Path) -> None:
     assert [place.kind for place in tool.places] == ["path:read"]
     assert modules == {"say": {}}
     assert not list(tmp_path.glob("**/*.pyc")) and "tachograph_tool_say" not in sys.modules
-
-
-def test_the_shipped_tools_load() -> None:
-    root = Path(__file__).parents[1]
-    tools, modules = load_tools(SHIPPED, root)
-    assert sorted(tool.name for tool in tools) == sorted(path.stem for path in (root / "tools").glob("*.py"))
-    assert {tool.name: [place.kind for place in tool.places] for tool in tools} == {
-        "search": [],
-        "fetch": ["url"],
-        "read": ["path:read"],
-        "write": ["path:write"],
-        "summarize": [],
-        "reviewed": [],
-    }
-    assert modules == {name: {} for name in SHIPPED}
 
 
 @pytest.mark.parametrize(

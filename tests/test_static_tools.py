@@ -52,7 +52,10 @@ def same_as_loaded(root: Path) -> None:
 
 def test_the_shipped_tools_are_read_as_they_are_loaded() -> None:
     same_as_loaded(HERE.parent)
-    assert "everything__echo" in tools_beside(HERE.parent / "policy/v1.yaml")  # accepted of a server
+    tools = tools_beside(HERE.parent / "policy/v1.yaml")
+    assert "everything__echo" in tools  # accepted of a server
+    marks = {name: [place.kind for place in tools[name].places] for name in ("fetch", "read", "write")}
+    assert marks == {"fetch": ["url"], "read": ["path:read"], "write": ["path:write"]}
 
 
 def test_tools_of_all_effects_are_read_as_they_are_loaded(tmp_path: Path) -> None:
