@@ -27,9 +27,9 @@ RESULTS: list[Any] = [
 ]
 
 
-def asked(step: int = 1, results: list[Any] = RESULTS) -> LLMInput:
+def asked(step: int = 1) -> LLMInput:
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": ""}]
-    messages += [{"role": "tool", "content": json.dumps(result)} for result in results]
+    messages += [{"role": "tool", "content": json.dumps(result)} for result in RESULTS]
     return LLMInput("r", step, Messages([json.dumps(message).encode() for message in messages]), (), 100)
 
 
@@ -37,9 +37,9 @@ def answer(value: Any) -> str | None:
     return Script([{"answer": value}])(asked()).final_answer
 
 
-def refused(turns: list[Any], step: int = 1, results: list[Any] = RESULTS) -> TaskError:
+def refused(turns: list[Any], step: int = 1) -> TaskError:
     with pytest.raises(TaskError) as error:
-        Script(turns)(asked(step, results))
+        Script(turns)(asked(step))
     assert error.value.remedy and error.value.file == "<script>"
     return error.value
 
@@ -128,10 +128,6 @@ def test_a_result_that_is_not_there_is_an_error(number: Any) -> None:
     assert "/0/answer" in refused([{"answer": {"$result": number}}]).message
 
 
-def test_without_results_there_is_none() -> None:
-    refused([{"answer": {"$result": 0}}], results=[])
-
-
 @pytest.mark.parametrize("at", [0, None, ["/hits"], {"a": 1}])
 def test_a_pointer_is_text(at: Any) -> None:
     assert "/0/answer" in refused([{"answer": {"$result": 0, "at": at}}]).message
@@ -170,15 +166,6 @@ def test_an_unknown_key_is_refused_when_the_script_is_made(turns: list[Any], pla
     with pytest.raises(TaskError) as error:
         Script(turns)
     assert place in str(error.value)
-
-
-def test_errors_are_made_by_whoever_knows_the_place() -> None:
-    def complain(pointer: str, message: str, remedy: str) -> TaskError:
-        return TaskError(message, file="tasks/t.yaml", line=len(pointer), remedy=remedy)
-
-    with pytest.raises(TaskError) as error:
-        Script([{"answer": {"$result": 9}}], complain)(asked())
-    assert (error.value.file, error.value.line) == ("tasks/t.yaml", len("/0/answer"))
 
 
 @given(st.text(max_size=12), st.integers(-2, 4))
