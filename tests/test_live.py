@@ -67,21 +67,6 @@ async def bounded(run: Any) -> Any:
     return await asyncio.wait_for(run, BOUND)
 
 
-def test_plain_and_coroutine_functions() -> None:
-    async def think(arguments: Any, io: Any) -> Any:
-        await asyncio.sleep(0)
-        return arguments
-
-    async def model(asked: LLMInput) -> LLMOutput:
-        await asyncio.sleep(0)
-        return script(["think", "wait"], "done")(asked)
-
-    made = agent(model, tool("think", think), tool("wait", lambda arguments, io: arguments))
-    result = made.run("?")
-    assert (result.ending, result.answer, result.steps) == ("final_answer", "done", 2)
-    replayed(made, result.events)
-
-
 def test_a_plain_function_that_returns_something_to_await() -> None:
     async def later() -> dict[str, str]:
         return {"text": "x"}
