@@ -329,15 +329,6 @@ def test_what_is_of_the_whole_run_is_refused_in_an_agent_far_below(below: Any, r
     assert "\n" not in str(refused.value)
 
 
-def test_a_person_is_asked_for_an_agent_below() -> None:
-    child = Agent(script([("say", {"text": "a"}), ("say", {"text": "b"})], "done"), [say], policy())
-    asks: Any = {"approval": {"required_for": ["say"]}}
-    events = of_two(child, delta=asks, approve=lambda it: it.call.arguments == {"text": "a"}).run("?").events
-    answers = [(event.at, event.answer) for event in events if isinstance(event, log.Answered)]
-    assert answers == [("1.c0/1.c0.p", "allow"), ("1.c0/1.c1.p", "deny")]
-    assert [event.at for event in events if isinstance(event, log.ToolReturned)] == ["1.c0/1.c0.i1"]
-
-
 def test_no_secret_that_the_root_hides_stands_in_the_log_of_an_agent_below(tmp_path: Path) -> None:
     secret = "someone@mail.test"
     model = script([("say", {"text": f"to {secret}"})], f"{secret} it is")
