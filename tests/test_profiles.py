@@ -11,7 +11,7 @@ import click
 import pytest
 
 import tachograph
-from tachograph import Agent, Answer, Policy, Session, Tool
+from tachograph import Agent, Policy, Session, Tool
 from tachograph.cli.live import task_for_question
 from tachograph.evidence.check import check
 from tachograph.evidence.live_tasks import LiveRun
@@ -276,33 +276,6 @@ def test_a_conversation_goes_on_with_whom_it_was_handed_over_to(project: Path) -
     assert [it.name for it in handed.tools] == ["echo"]
     assert tachograph.replay(front, project / "out").events == made.events
     assert tachograph.check(front, project / "out") == []
-
-
-def test_a_plan_is_allowed_by_a_person_alone(project: Path) -> None:
-    turns = (
-        [("echo", {"text": "x"})],
-        [("exit_plan", {"plan": "a"})],
-        [("exit_plan", {"plan": "b"})],
-        [("echo", {"text": "x"})],
-        "done",
-    )
-    said = iter([Answer("deny", why="no"), Answer("allow")])
-    model, approve = script(*turns), lambda asked: next(said)
-    planning = policy("exit_plan")
-    agent = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning, approve=approve)
-    made = proved(agent, project / "out")
-    decided = [(event.decision, event.above) for event in made.events if isinstance(event, Decided)]
-    assert decided == [("deny", 0), ("escalate", 0), ("escalate", 0), ("allow", 0)]
-    nobody = Agent(model, ["echo"], policy("echo", "exit_plan"), plan=planning)
-    calls = [it for it in nobody.run("?").events if isinstance(it, Decided) and it.decision == "allow"]
-    assert not calls  # who is not asked allows nothing, however often the plan is shown
-
-
-def test_a_plan_cannot_allow_more_than_the_policy(project: Path) -> None:
-    model, plan = script([("echo", {"text": "x"})], "done"), policy("echo", "exit_plan")
-    wide = Agent(model, ["echo"], policy("exit_plan"), plan=plan)
-    (decided,) = [event for event in wide.run("?").events if isinstance(event, Decided)]
-    assert (decided.decision, decided.above) == ("deny", 1)
 
 
 def test_the_policy_for_a_plan_hides_nothing_that_the_run_shows(project: Path) -> None:
