@@ -77,6 +77,7 @@ def test_programs_read_one_json_document(two_tasks: Path, capsys: Capsys) -> Non
     assert (told["file"], told["test"], len(told["problems"])) == ("policy/tests/t.yaml", "t", 1)
     (two_tasks / "runs/s/call/state.jsonl").write_text("{")
     (two_tasks / "tasks/s/sent_once.yaml").unlink()
+    assert "state.jsonl:1" in output_of(capsys, "verify", code=1).out
     assert "problem" in said("ls", code=1)[0] and said("verify", code=1)["runs"]["runs/s/call"]
     drifted = said("check", code=2)
     assert [it["kind"] for it in drifted["runs"]["s/call"]] == ["DAMAGE"] and drifted["problems"]
@@ -120,12 +121,10 @@ def test_a_policy_is_shown_as_it_is_in_force(two_tasks: Path, capsys: Capsys) ->
 
 def test_an_ending_that_nobody_expects_is_exit_code_1(two_tasks: Path, capsys: Capsys) -> None:
     task = two_tasks / "tasks/s/call.yaml"
-    data = json.loads(task.read_text())
-    data |= {"expected": {}, "llm": {"stub": {"turns": [{"say": "nothing to use"}]}}}
-    task.write_text(json.dumps(data))
+    edit(task, '"ending": "final_answer", "decisions": ["allow"]', "")
+    edit(task, '"answer": "done"', '"say": "nothing to use"')
     assert "llm_invalid_output" in output_of(capsys, "run", "s/call", code=1).out
-    data["expected"] = {"ending": "failure_mode_terminal"}
-    task.write_text(json.dumps(data))
+    edit(task, '"expected": {', '"expected": {"ending": "failure_mode_terminal"')
     assert exit_code("run", "s/call") == 0
 
 
@@ -270,10 +269,7 @@ def test_a_run_is_explained_up_to_where_it_goes_another_way(two_runs: Path, caps
 
 
 def test_a_miss_does_not_keep_other_tasks_from_running(two_tasks: Path) -> None:
-    task = two_tasks / "tasks/s/call.yaml"
-    data = json.loads(task.read_text())
-    data["expected"] = {"ending": "cancelled"}
-    task.write_text(json.dumps(data))
+    edit(two_tasks / "tasks/s/call.yaml", '"final_answer"', '"cancelled"')
     assert exit_code("run") == 1
     assert (two_tasks / "runs/LIST").read_text() == "s/sent_once\n"
 
