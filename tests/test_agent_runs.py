@@ -493,6 +493,7 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     [
         ("window", {"max_bytes": 5000}), ("window", WindowLimits(400)), ("window", 7), ("approve", "yes"),
         ("instructions", 5), ("output_retries", -1), ("root", "/nowhere"), ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
+        ("plan", Policy.from_dict(POLICY)),  # without exit_plan
     ],
 )  # fmt: skip
 def test_what_no_agent_can_be_made_of_is_refused(what: str, given: Any) -> None:

@@ -313,6 +313,8 @@ def test_recorded_runs_go_another_way_under_another_policy(shipped: Path, capsys
     assert "RUN runs/canonical/v1 goes another way" in out
     assert "runs/loop/hooks" not in out  # which decides nothing about a URL
     assert "of 18 recorded runs" in out
+    same = output_of(capsys, "policy", "diff", "policy/v1.yaml", "policy/v1.yaml", "--runs").out
+    assert same == "the policies allow the same, 0 of 18 recorded runs go another way\n"
 
 
 def test_a_draft_lets_its_runs_pass_and_no_more(shipped: Path, capsys: Capsys) -> None:

@@ -163,6 +163,7 @@ BAD = {
         (defaults, {}, "'a' 'b' INPUT_SCHEMA 'd'"),
         (untyped, BAD, "'a' 'b' docstring '9x' EFFECT TIMEOUT_S TRANSIENT probe"),
         (whole, {"transient": OSError}, "TRANSIENT"), (whole, {"transient": [OSError, 5]}, "TRANSIENT"),
+        (whole, {"description": 3}, "docstring"),
         (generator, {}, "yields"), (several, {}, "yields"),
     ],
 )  # fmt: skip

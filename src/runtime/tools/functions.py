@@ -98,7 +98,7 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     given: dict[str, Any] = {"effect": "external", "name": function.__name__, **options}
     given.setdefault("description", inspect.getdoc(function) or "")
     problems: list[str] = []
-    if not given["description"].strip():
+    if not isinstance(given["description"], str) or not given["description"].strip():
         problems.append("nothing says what it does: write a docstring")
     hints = _hints(function, names, problems)
     contexts = [name for name, hint in hints.items() if Context in (hint, typing.get_origin(hint))]
