@@ -9,7 +9,9 @@ import ast
 import functools
 import importlib.util
 import inspect
+import re
 import sys
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,7 @@ from typing import Any, Final
 from ..formats.strict_json import digest
 
 _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
+_PLAIN: Final = re.compile(rb"from ([a-z_]\w*)[.\w]* import [\w, ]+|import ([a-z_]\w*)")
 _OURS: Final = __name__.partition(".")[0]
 
 
@@ -83,12 +86,14 @@ def _is_of(path: Path, root: Path) -> bool:
 @functools.lru_cache(maxsize=128)  # every run of an agent asks, mostly of the same sources
 def _names(source: bytes, package: str) -> tuple[str, ...]:
     """Return the dotted names that a source may import; `from a import b` may be of a or of a.b."""
+    if _is_standard(source):
+        return ()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()  # its import fails, and says so
     found: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -106,6 +111,25 @@ def _names(source: bytes, package: str) -> tuple[str, ...]:
             if parts[0] != _OURS and parts[0] not in sys.stdlib_module_names:
                 found |= dict.fromkeys(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return tuple(found)
+
+
+def _is_standard(source: bytes) -> bool:
+    """Return whether plain lines tell that only the standard library is imported; parsing a tool costs more."""
+    lines = source.splitlines()
+    if b"coding" in source[:200] or any(line.endswith(b"\\") for line in lines):
+        return False
+    found = [_PLAIN.fullmatch(line) for line in lines if b"import" in line]
+    return all(match and (match[1] or match[2]).decode() in sys.stdlib_module_names for match in found)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield every statement of a source, however deep; an import stands in no expression."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, inner, ())
 
 
 def _spec(name: str) -> ModuleSpec | None:
