@@ -127,13 +127,14 @@ class Agent:
             self._check_below(agent)
             self.modules = agent.modules | self.modules
         for its in self._own:
-            if plan is not None and EXIT_PLAN not in its.names.allowed:
-                remedy = f"add {EXIT_PLAN!r}, the tool that shows a plan to a person"
-                raise its.error("/tool_registry/allowed", "no plan could ever be allowed", remedy)
             check_prices(its, (choice_of(model).name for it in (self, *self._below) for model in it.models))
             check_redaction(policy, its)
             # a policy may serve several agents, but a name that it neither allows nor denies is of a tool of this one
             check_names(its, [*(tool.name for tool in self.all_tools), *its.names.allowed, *its.names.denied])
+        for its in self._own if plan is not None else ():
+            if EXIT_PLAN not in its.names.allowed:
+                remedy = f"add {EXIT_PLAN!r}, the tool that shows a plan to a person"
+                raise its.error("/tool_registry/allowed", "no plan could ever be allowed", remedy)
         # these refuse here, and not at the first run, what cannot decide a call
         self._gates = gates_of(policy, plan, self.tools)
 
