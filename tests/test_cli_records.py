@@ -62,6 +62,8 @@ def test_programs_read_one_json_document(two_tasks: Path, capsys: Capsys) -> Non
     def said(*words: str, code: int = 0) -> Any:
         return json.loads(output_of(capsys, *words, "--json", code=code).out)
 
+    outcome = {"ending": "final_answer", "mode": "", "answer": "done", "denials": []}
+    assert said("run", "s/call") == [{"name": "s/call", **outcome}]
     exit_code("run")
     found = {"ending": "final_answer", "mode": "", "steps": 2, "model": "stub:script"}
     assert said("ls")[0] == {"name": "s/call", **found}

@@ -38,7 +38,14 @@ _OF_ONE_RUN: Final = "id title question turns forked clock llm approvals faults 
 
 
 def record_live(
-    task: Task, folder: Path, llm: str | None, base_url: str | None, options: Iterable[str], approve: bool
+    task: Task,
+    folder: Path,
+    llm: str | None,
+    base_url: str | None,
+    options: Iterable[str],
+    approve: bool,
+    *,
+    is_quiet: bool = False,
 ) -> RunMade:
     """Run a task with a live model and record it; each line of the run is printed as it is written.
 
@@ -49,6 +56,7 @@ def record_live(
         base_url: The address of its service; None for the provider's own.
         options: Settings of its requests as `NAME=VALUE`, the value as JSON, or as text if it is none.
         approve: Whether people are asked at the terminal.
+        is_quiet: Whether nothing is printed.
 
     Raises:
         InputError: The model cannot be had, or the task is not for it.
@@ -57,7 +65,8 @@ def record_live(
         raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None
-    return _answered(record(new_run(task, llm, base_url, options, approve=people), folder, _tell))
+    source = new_run(task, llm, base_url, options, approve=people)
+    return record(source, folder) if is_quiet else _answered(record(source, folder, _tell))
 
 
 def new_run(

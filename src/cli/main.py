@@ -8,6 +8,7 @@ the output any more.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -86,7 +87,8 @@ def commands() -> None:
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 @click.option("--profile", metavar="NAME", help="Ask this profile; TASK is the question then.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
-def run(tasks: tuple[str, ...], profile: str | None, again: bool, **live: Any) -> int:
+@JSON
+def run(tasks: tuple[str, ...], profile: str | None, again: bool, is_json: bool, **live: Any) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
     A TASK is a file, or the name KIND/NAME of one in tasks/. External effects that a recorded run has made are taken
@@ -100,9 +102,10 @@ def run(tasks: tuple[str, ...], profile: str | None, again: bool, **live: Any) -
         raise InputError("takes one question", file=profile, remedy="give it in quotes")
     start = Path(tasks[0]).parent if tasks and profile is None else Path()
     project, failed = project_at(start), False
+    found: list[dict[str, Any]] = []
     names = tasks or project.task_names()
     if not names:
-        say("tasks: there is no task to run")
+        say("tasks: there is no task to run", err=is_json)
     for given in names:
         if profile is None:
             task = load_task(project.task_file(Path(given)))
@@ -124,20 +127,25 @@ def run(tasks: tuple[str, ...], profile: str | None, again: bool, **live: Any) -
                 made = record(task, folder, earlier=earlier)
             except (ExpectationError, NotRecorded) as error:  # the other tasks are run all the same
                 failed = True
+                found.append({"name": task.folder, "problems": error.lines()})
                 for line in error.lines():
                     say(f"tachograph: {task.folder}: {line}", err=True)
                 continue
         elif tasks:
             from .live import record_live
 
-            made = record_live(task, project.folder(task.folder), **live)
+            made = record_live(task, project.folder(task.folder), is_quiet=is_json, **live)
         else:
-            say(f"{task.folder}: is for live models; record it by name")
+            say(f"{task.folder}: is for live models; record it by name", err=is_json)
             continue
-        _say_recorded(task.folder, made)
+        found.append(_outcome(task.folder, made))
+        if not is_json:
+            _say_recorded(**found[-1])
         is_expected = task.spec.expected.ending is not None  # else the run would have been refused
         failed = failed or (made.ended.ending != "final_answer" and not is_expected)
     project.write_list()
+    if is_json:
+        dump(found)
     return FAILED if failed else OK
 
 
@@ -155,12 +163,19 @@ def _say_wider(task: Task) -> None:
             say(f"tachograph: {other.file} allows {words}", err=True)
 
 
-def _say_recorded(name: str, made: RunMade) -> None:
+def _outcome(name: str, made: RunMade) -> dict[str, Any]:
+    """Return what a run came to; of its denials the addresses."""
     from ..runtime.log.events import Decided
 
-    denials = sum(isinstance(it, Decided) and it.decision == "deny" for it in made.journal.events)
-    denied = f"{count(denials, 'denial')} (tachograph explain {name})" if denials else ""
-    words = ", ".join(filter(None, (made.ended.ending, made.ended.mode, denied)))
+    denials = [it.at for it in made.journal.events if isinstance(it, Decided) and it.decision == "deny"]
+    ended = made.ended
+    about = {"ending": ended.ending, "mode": ended.mode or "", "answer": ended.answer, "denials": denials}
+    return {"name": name, **about}
+
+
+def _say_recorded(name: str, ending: str, mode: str, denials: Sequence[str], **_: Any) -> None:
+    denied = f"{count(len(denials), 'denial')} (tachograph explain {name})" if denials else ""
+    words = ", ".join(filter(None, (ending, mode, denied)))
     say(f"{name}: {words}, recorded in runs/{name}")
 
 
@@ -190,7 +205,7 @@ def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...], **live: A
 
         made = resume_live(task, folder, settled, **live)
     project.write_list()
-    _say_recorded(name, made)
+    _say_recorded(**_outcome(name, made))
     return OK
 
 

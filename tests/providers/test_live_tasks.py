@@ -57,7 +57,9 @@ def test_a_live_run_that_died_goes_on(project: Path, serve: Any, capsys: Capsys)
     language = LANGUAGES[1]
     call = whole(language, language.call(0, "look", '{"path": "book/a.txt"}'), stop="tool_calls")
     service = serve(answer(call), answer(whole(language, language.said("alpha"))))
-    assert exit_code("run", "s/live", "--llm", language.name, "--base-url", service.url) == 0
+    given = ("--llm", language.name, "--base-url", service.url)
+    (told,) = json.loads(output_of(capsys, "run", "s/live", *given, "--json").out)
+    assert (told["ending"], told["answer"]) == ("final_answer", "alpha")
     log = project / "runs/s/live/state.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     (project / "runs/s/live").rename(project / "runs/s/live.partial")
