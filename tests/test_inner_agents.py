@@ -294,14 +294,16 @@ def test_what_a_function_gets_is_its_own(project: Path) -> None:
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
     def research(topic: str) -> Generator[Any, Any, str]:
         """Change it."""
-        (yield "reader", "one").clear()
+        (yield "reader", str((yield "reader", "one"))).clear()
         return ""
 
     def later(about: dict[str, Any]) -> dict[str, Any] | None:
         is_first = about["call"] == {"name": "reader", "arguments": {"task": "one"}}
         return {"arguments": {"task": "x", "background": True}} if is_first else None
 
-    proved(lead_of(project, research, hooks=Hooks("late", before_call=later)), project / "out")
+    # a hook that gives a result back gives its keys in another order than the log keeps
+    hooks = Hooks("late", before_call=later, after_call=lambda about: {"result": about["result"]})
+    proved(lead_of(project, research, hooks=hooks), project / "out")
 
 
 def test_the_model_cannot_spoil_what_a_function_proposes(project: Path) -> None:
