@@ -9,6 +9,7 @@ enforce, and a type that demands what no schema says is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, time  # noqa: TID251 - the types; no clock is read
 from functools import partial
 from types import UnionType
@@ -139,7 +140,20 @@ def _read_model(kind: Any, data: Any) -> Any:
 
 
 def _model_data(value: Any) -> Any:
-    return value.model_dump(mode="json", by_alias=True)
+    data = value.model_dump(mode="json", by_alias=True)
+    with suppress(Exception):  # code of models runs here, and what is no key of a set may stand in one
+        return _in_order(value.model_dump(by_alias=True), data)
+    return data
+
+
+def _in_order(value: Any, data: Any) -> Any:
+    """Return the JSON form of a value with the items of sets sorted: their order is another one in each process."""
+    if isinstance(value, dict) and isinstance(data, dict) and len(value) == len(data):
+        return {key: _in_order(it, data[key]) for it, key in zip(value.values(), data, strict=True)}
+    if isinstance(value, list | tuple) and isinstance(data, list) and len(value) == len(data):
+        return [_in_order(it, item) for it, item in zip(value, data, strict=True)]
+    is_of_set = isinstance(value, set | frozenset) and isinstance(data, list)
+    return sorted(data, key=canonical) if is_of_set else data
 
 
 def _parts(info: Any, seen: set[int]) -> Iterator[Any]:
@@ -198,4 +212,8 @@ def _closed(schema: Any, mode: Mode, found: dict[str, Any]) -> Any:
         out.setdefault("additionalProperties", False)
     if mode == "validation" and out.get("format") in _PATTERNS:
         out.setdefault("pattern", _PATTERNS[out["format"]])
+    default, options = out.get("default"), out.get("anyOf")
+    parts = [out, *(options if isinstance(options, list) else ())]
+    if isinstance(default, list) and any(isinstance(it, dict) and it.get("uniqueItems") for it in parts):
+        out["default"] = sorted(default, key=canonical)  # of a set, see `_in_order`
     return out
