@@ -123,11 +123,15 @@ def test_what_it_uses_up_counts(project: Path) -> None:
 
 
 def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
+    """Nor one that code says, which a replay hears again when the key of the placeholders is gone."""
     reader = reader_in(project, "someone@mail.test knows")
-    lead = lead_of(project, research_of(reader, "one", "two"), policy(redact={"kinds": ["email"]}), ONE_CALL)
+    reader.instructions = told = "Someone@mail.test knows, or boss@mail.test."
+    research = research_of(reader, "ask boss@mail.test", "ask us@mail.test")
+    hides = policy(redact={"kinds": ["email"]})
+    lead = lead_of(project, research, hides, ONE_CALL, instructions=f"Ask. {told}")
     assert "<secret:email:" in result_in(proved(lead, project / "out").events)["result"][1]
     for path in (project / "out").iterdir():
-        assert b"someone@mail.test" not in path.read_bytes()
+        assert b"@mail.test" not in path.read_bytes()
 
 
 @pytest.mark.parametrize(("scope", "started"), [("1.c0.g1/", 2), ("1.c0", 1)])

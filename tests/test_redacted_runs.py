@@ -82,6 +82,21 @@ def test_no_byte_of_a_record_holds_a_secret(tmp_path: Path) -> None:
     assert not (out / "key").exists()
 
 
+def test_a_secret_in_the_name_of_a_file_that_is_read_again(tmp_path: Path) -> None:
+    @tool(effect="read")
+    def count(io) -> int:
+        """Count the letters of all files."""
+        return sum(len(io.read(path)) for path in io.list("book"))
+
+    (tmp_path / "book").mkdir()
+    (tmp_path / f"book/{TOKEN}.txt").write_text("alpha")
+    delta = {"tool_registry": {"allowed": ["count"]}, "redact": {"kinds": ["github_token"]}}
+    policy, mounts = Policy.from_dict(merged(POLICY, delta)), {"book": tmp_path / "book"}
+    agent = Agent(script([("count", {})], "5"), [count], policy, mounts=mounts)
+    assert proved(agent, tmp_path / "out").ending == "final_answer"
+    assert not holds(tmp_path / "out")
+
+
 def test_a_tool_that_is_not_named_is_denied_the_placeholder(tmp_path: Path) -> None:
     sent: list[str] = []
     result = agent_of(Model(), sent).run("?")

@@ -29,7 +29,7 @@ from ..runtime.log.steps import steps_of
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run, taken_in
 from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
-from .manifest import MANIFEST, read_manifest
+from .manifest import MANIFEST, Inputs, read_manifest
 from .record import inputs_of, redacted
 from .record_files import STATE, read_files, whole_log
 from .run_source import RunSource, drive
@@ -58,9 +58,9 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
         return own
     files = read_files(folder, name)
     record = [line.event for line in whole_log(files[STATE], f"{name}/{STATE}")]
-    rerun = _Rerun(source, record)
-    await rerun.make()
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
+    rerun = _Rerun(source, record, inputs)
+    await rerun.make()
     kinds = {*map(type, record)}
     # what the record answered and what was stopped is not performed, so that what it read is not read again
     moved = moved_inputs(inputs, rerun.read, is_all=not rerun.is_answered and Stopped not in kinds)
@@ -74,7 +74,7 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
         found.append(Difference(*rerun.cut_off, comparison.rests_on(rerun.cut_off[0])))
     elif source.is_scripted and Settled not in kinds and not found:
         # the record said what entered from outside, and when what happened; the task may say something else
-        scripted = _Rerun(source, record, script_enters=True)
+        scripted = _Rerun(source, record, inputs, script_enters=True)
         await scripted.make()
         comparison = Comparison(origin, record, scripted.made, moved, shows(source.policy))
         found = comparison.differences(is_cut_off=False)
@@ -95,6 +95,7 @@ class _Rerun:
     Args:
         source: What the run is made from.
         record: Its lines.
+        inputs: The inputs that its manifest names.
         script_enters: Whether the script says what comes from outside and when; the record then gives all outcomes.
             Else the record says both, and its answers stand for the effects that cannot be performed again.
 
@@ -105,8 +106,11 @@ class _Rerun:
         cut_off: Kind, address and words of what ended it before its end.
     """
 
-    def __init__(self, source: RunSource, record: list[Event], *, script_enters: bool = False) -> None:
+    def __init__(
+        self, source: RunSource, record: list[Event], inputs: Inputs, *, script_enters: bool = False
+    ) -> None:
         self._source, self._record, self._script_enters = source, record, script_enters
+        self._inputs = canonical([*inputs])
         self._outcomes = {event.at: event for event in record if isinstance(event, Outcome)}
         self.made: list[Event] = []
         self.read: dict[str, str] = {}
@@ -124,6 +128,7 @@ class _Rerun:
             return performed
 
         spec = source.run_spec()
+        spec.redactor.recall([self._inputs])
         with source.workspace(redacted(self.read.__setitem__, spec)) as workspace:
             source.set_up(workspace)
             world = source.world(workspace)

@@ -56,6 +56,7 @@ class LiveRun(Task):
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
         self.began = wall_ns() if head is None else head.began
         self.key = random_key() if key is None else key
+        self._is_key_gone = head is not None and key is None
         known, *fallback = (key_of(it.name) for it in map(choice_of, models))
         if known not in task.spec.llm.live:
             remedy = f"name one of {', '.join(task.spec.llm.live)}, or add it"
@@ -100,6 +101,7 @@ class LiveRun(Task):
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
         redactor = live_redactor(self.policy, self.key)
+        redactor.is_key_gone = self._is_key_gone
         return structs.replace(super().run_spec(), run_id=self._run_id, redactor=redactor)
 
     def world(self, workspace: Workspace) -> Real:

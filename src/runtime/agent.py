@@ -237,11 +237,13 @@ class Agent:
         for what, text in (("question", question), *instructions):
             if clean_text(text) != text:
                 raise InputError(f"the {what} contains a lone surrogate", remedy="remove it")
+        redactor = live_redactor(self.policy, key or random_key())
+        redactor.is_key_gone = key is None
         return structs.replace(
             self._spec(question, run_id),
             seed=options.get("seed", 0),
             history=read_history(options.get("history", ())),
-            redactor=live_redactor(self.policy, key or random_key()),
+            redactor=redactor,
             deadline_s=deadline_s,
         )
 

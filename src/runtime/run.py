@@ -88,7 +88,10 @@ async def make_run(
     Returns:
         The last line, the log and the messages.
     """
-    spec = taken_in(spec, [line.text for line in past] + [canonical(event) for event in record or ()])
+    lines = [line.text for line in past] + [canonical(event) for event in record or ()]
+    if world is None or record is not None:
+        spec.redactor.recall(lines)
+    spec = taken_in(spec, lines)
     redactor = spec.redactor
     history = [*spec.history]
     head = structs.replace(head, question=spec.question, instructions=spec.instructions, history=history)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hmac
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -60,13 +60,16 @@ class Redactor:
     Attributes:
         is_empty: Whether it looks for nothing.
         given_out: What the placeholders that were given out stand for.
+        is_key_gone: Whether the key is another one than that of the record from which a run is made again.
 
     Raises:
         InputError: There is no such kind, or a value is too short to be told from ordinary text.
     """
 
     def __init__(self, kinds: Sequence[str], known: Mapping[str, str], key: bytes) -> None:
-        self._key, self._kinds = key, kinds
+        self._key, self._kinds, self.is_key_gone = key, kinds, False
+        # texts with placeholders, by what they are without the hashes, each with the text that it is here
+        self._recorded: dict[str, dict[str, str | None]] = {}
         self._known = {name: value.strip() for name, value in known.items()}
         self.given_out: Values = {}
         self.is_empty = not kinds and not known
@@ -98,7 +101,11 @@ class Redactor:
         if self.is_empty:
             return data
         met: Values = {}
-        redacted = map_texts(data, lambda text, name: self.hide(text, name, self.given_out, met))
+
+        def hidden(text: str, name: str) -> str:
+            return self._as_recorded(self.hide(text, name, self.given_out, met))
+
+        redacted = map_texts(data, hidden)
         # given out once all is done, so that the order of the strings does not matter
         for placeholder, value in met.items():
             _keep(self.given_out, placeholder, value)
@@ -147,6 +154,29 @@ class Redactor:
         for match in PLACEHOLDER.finditer(recorded.decode()):
             self.given_out.setdefault(match[0], None)
 
+    def recall(self, recorded: Iterable[bytes]) -> None:
+        """Give texts the placeholders that they have in recorded JSON, where the key is gone and nothing is live.
+
+        What the code of a run says itself, such as instructions, would have others without it.
+        """
+
+        def note(text: str, name: str) -> str:
+            if bare := _bare(text):
+                self._recorded.setdefault(bare, {})[text] = None
+            return text
+
+        for line in recorded if self.is_key_gone else ():
+            map_texts(msgspec.json.decode(line), note)
+
+    def _as_recorded(self, text: str) -> str:
+        same = self._recorded.get(_bare(text), {}) if self._recorded else {}
+        if not same or text in same:
+            return text
+        # several that differ in their secrets alone are heard in the order of the record
+        found = next((it for own in (text, None) for it in same if same[it] == own), text)
+        same[found] = text
+        return found
+
     def holds(self, data: bytes) -> str | None:
         """Return the name of a known value that encoded data hold, escaped or in base64 too; None if they hold none."""
         return None if self.is_empty else self.search.name_in(data)
@@ -193,6 +223,12 @@ class Redactor:
         placeholder = f"<secret:{kind}:{digest[:6]}>"
         _keep(met, placeholder, value)
         return placeholder
+
+
+def _bare(text: str) -> str:
+    """Return a text with the kinds alone of its placeholders, "" for one without."""
+    bare, number = PLACEHOLDER.subn(r"<secret:\1>", text)
+    return bare if number else ""
 
 
 def _keep(values: Values, placeholder: str, value: str | None) -> None:
