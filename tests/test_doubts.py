@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.check import check
+from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import read_files
@@ -73,6 +75,17 @@ def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool
     first = next(event for event in events if isinstance(event, ToolReturned))
     assert (first.result is None) == happened  # what happened is not repeated, and its result is lost
     assert verify(folder, "run") == []
+
+
+def test_a_word_on_a_file_stands_in_a_check(tmp_path: Path) -> None:
+    """The write is not made again, so what may read the file is answered by the record too."""
+    turns = [[["log", {"path": "box/a.txt", "text": "x"}]], [["look", {"path": "box/a.txt"}]], "done"]
+    task, folder = died(tmp_path, "none", {"name": "sent_once", "turns": turns, "expect": {}})
+    box = partial_of(folder) / "mounts/box"
+    box.mkdir(parents=True)
+    (box / "a.txt").write_text("x")
+    made = resume(task, folder, {"1.c0.i1": "done"})
+    assert made.ended.ending == "final_answer" and check(task, folder, "run") == []
 
 
 def test_a_probe_whose_reads_cannot_be_noted_knows_nothing(

@@ -4,7 +4,7 @@ model, person, hook         again if they are scripted, else the record
 tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record; likewise a tool of a server of which the policy says that it only reads
-what timed out              the record
+what timed out, or in doubt and happened by a person's word: the record
 what may read a file that a call wrote which the record answers: likewise, since the file is not there
 what holds a placeholder of a live key, likewise
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from ..fail.errors import NotRecorded
 from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
-from ..runtime.log.events import Event, Failed, ToolReturned
+from ..runtime.log.events import Event, Failed, Settled, ToolReturned
 from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import placeholders
@@ -74,7 +74,8 @@ def is_performed_again(
     Raises:
         NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
     """
-    timed_out = {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
+    said = {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
+    said |= {it.at.rpartition(".")[0] for it in record if isinstance(it, Settled) and it.happened}
     # what holds a placeholder of a live key cannot be made again
     marked = {event.at for event in record if placeholders(msgspec.to_builtins(event))}
     calls = {call.at: call.call for step in all_steps(steps_of(record)) for call in step.calls}
@@ -90,7 +91,7 @@ def is_performed_again(
         is_marked = at in marked or bool(placeholders(effect.call.arguments))
         paths, written = _mounts(effect, "path:"), _mounts(effect, "path:write")
         may_lack = bool(not_there & paths) or bool(not_there and not paths and "read" in tool.uses)
-        if performed and at not in timed_out and not may_lack and (is_scripted or not is_marked):
+        if performed and at not in said and not may_lack and (is_scripted or not is_marked):
             return True
         not_there.update(written)
         if calls.get(at.rpartition(".")[0]) != effect.call:
