@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, Policy, Tool, check, record
+from tachograph import Agent, Policy, Tool, check, record, resume
 from tachograph.fail.errors import InputError
 from tachograph.runtime.models.providers import model_of
-from tests.project import POLICY, merged
+from tests.project import POLICY, cut, merged
 from tests.providers.service import LANGUAGES, SECRET, O, answer, asked, chunked, model, whole
 
 HOME = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
@@ -138,3 +138,6 @@ def test_a_run_with_a_call(serve: Any, language: Any, tmp_path: Path, monkeypatc
     for variable in HOME:  # whoever checks the record needs no key
         monkeypatch.delenv(variable)
     assert check(Agent(language.name, *rest), tmp_path / "run") == []
+    cut(tmp_path / "run", 2)
+    with pytest.raises(InputError, match="is not set"):  # and who goes on with an open one does
+        resume(Agent(language.name, *rest), tmp_path / "run")
