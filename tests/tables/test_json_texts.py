@@ -267,6 +267,7 @@ def test_a_reply_is_an_object_with_known_fields() -> None:
         "[]", "1", '{"tool_calls":[1]}', '{"tool_calls":"x"}', '{"answer":"x"}', "{}", '{"final_answer":1}',
         '{"tool_calls":[{"name":"a"}]}', '{"tool_calls":[{"name":"a","arguments":{},"tool":"b"}]}',
         '{"tool_calls":[{"name":"a","arguments":{}}],"final_answer":"x","finish_reason":"pause"}',
+        '{"tool_calls":[{"name":"a","arguments":{}}],"final_answer":"x","finish_reason":""}',
     ]  # fmt: skip
     for text in texts:
         with pytest.raises(Refused):

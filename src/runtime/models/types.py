@@ -201,7 +201,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
             raise _Unusable("a tool call that is not a ToolCall with a name")
         calls.append(read_call(f"tc_{step}_{i}", clean_text(call.name)[:MAX_NAME], call.arguments))
     problem, raw, said = "", None, output.finish_reason
-    if (answer is None) == (not calls) and said not in ("refusal", "" if calls else "pause"):
+    if (answer is None) == (not calls) and said != "refusal" and (calls or said != "pause"):
         problem = "both an answer and tool calls" if calls else "neither an answer nor tool calls"
     elif calls and said == "length":
         problem = "tool calls of a reply that was cut off by length"
