@@ -23,6 +23,8 @@ from tachograph.review.replays import what_if
 from tachograph.runtime.agent import RunResult
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Failed, RunStarted, ToolReturned
+from tachograph.runtime.mcp.connection import offered_at
+from tachograph.runtime.mcp.server import ServerPlace
 from tachograph.testing import decide
 from tests.commands import Capsys, exit_code, output_of
 from tests.project import script
@@ -339,6 +341,8 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     assert exit_code("mcp", "accept", *at, "/nowhere/at/all") == 2
     ends = (sys.executable, "-c", "import not_there")
     assert "not_there'" in output_of(capsys, "mcp", "inspect", "srv", "--", *ends, code=2).err
+    with pytest.raises(InputError, match="said: log in"):
+        offered_at(ServerPlace(("sh", "-c", "echo log in >&2; sleep 60"), timeout_s=1.5))
     unset = ("--env", "NOT_SET_AT_ALL")
     assert exit_code("mcp", "accept", "srv", "--lock", str(lock), *unset, "--", *command) == 2
     assert lock.read_bytes() == before

@@ -66,9 +66,8 @@ class Connection:
         except ImportError:
             raise InputError("MCP servers need the SDK", remedy='pip install "tachograph[mcp]"') from None
         self._place, self._server = place, server
-        self._said = (
-            bytearray()
-        )  # the last that a program wrote to its standard error, or how an endpoint refused
+        # the last that a program wrote to its standard error, or how an endpoint refused
+        self._said = bytearray()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._open: Future[None] = Future()
@@ -107,11 +106,14 @@ class Connection:
 
     def _told(self, error: BaseException) -> BaseException:
         """Return what is raised of an error: what the SDK or a server makes of it is that the connection is lost."""
-        if isinstance(error, OSError) or not isinstance(error, Exception):
+        is_late = isinstance(error, TimeoutError)
+        if (isinstance(error, OSError) and not is_late) or not isinstance(error, Exception):
             return error
         # a server that was passed variables may have said their values
         words = [] if self._place.passed else self._said.decode(errors="replace").split()
         last = f"; the last that it said: {' '.join(words)}" if words else ""
+        if is_late:
+            return TimeoutError(f"no answer in {self._place.timeout_s:g} s{last}")
         return ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": ") + last)
 
     def close(self) -> None:
