@@ -71,6 +71,7 @@ BAD = [
     (["resume", "s/call"], "s/call"),
     (["frobnicate"], "frobnicate"),
     (["verfy"], "verify"),
+    (["check", "--github", "--json"], "one of them"),
     (["run", "tasks/a\n::error::b\x1b[2K.yaml"], "\\u{a}"),
     (["run", "--fast"], "--fast"),
 ]

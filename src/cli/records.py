@@ -29,6 +29,8 @@ def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: boo
     from ..evidence.check import in_itself
     from ..evidence.drift import drift, github_commands, not_made
 
+    if is_github and is_json:
+        raise InputError("cannot be used together", file="--github and --json", remedy="give one of them")
     project = project_at(Path(), runs, agent)
     problems = [] if runs else project.problems()
     names = names_of(project, runs, of_tasks=True)
