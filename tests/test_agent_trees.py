@@ -409,6 +409,9 @@ def test_what_an_agent_answers_is_guarded_also_where_it_was_to_go_on_in_the_back
     result = of_two(Agent(script("the answer"), [], policy()), calls=calls, hooks=hooks).run("?")
     assert seen == [{"ending": "final_answer", "answer": "the answer"}]
     assert "the answer" not in str(result.messages)
+    hooks = Hooks(after_call=lambda about: {"arguments": {"task": "b"}})  # it was made with others
+    made = of_two(Agent(script("the answer"), [], policy()), calls=calls, hooks=hooks).run("?")
+    assert log_steps.steps_of(made.events)[0].calls[0].call.arguments == calls[0][1]
 
 
 def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:

@@ -315,7 +315,7 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
             calls[above if last == "p" else event.at].stopped = event
         elif last.startswith("k"):  # a hook; only one that is asked before the call may change it
             view, said = calls.get(above), getattr(event, "answer", None) or {}
-            if view is not None and not view.attempts and [*said] == ["arguments"]:
+            if view is not None and not view.is_made and [*said] == ["arguments"]:
                 view.call = msgspec.structs.replace(view.call, arguments=said["arguments"])
         elif type(event) is log.Answered:
             calls[above].answered, calls[above].answered_at = event, now
