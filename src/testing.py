@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from .evidence.task_file import TaskFile
-from .fail.errors import InputError, PolicyError, TaskError, did_you_mean
+from .fail.errors import InputError, PolicyError, TaskError
 from .runtime.agent import Agent
 from .runtime.formats import strict_json
 from .runtime.formats.documents import parse_document, read_text
@@ -79,9 +80,9 @@ def _values(given: object, what: str, *keys: str, **others: Any) -> list[Any]:
     if not isinstance(given, Mapping) or not {*keys} <= given.keys():
         remedy = f"give a mapping with {' and '.join(keys)}"
         raise InputError(f"{what} is given in another way", remedy=remedy)
-    for odd in sorted(given.keys() - {*keys, *others}):
-        if remedy := did_you_mean(odd, [*keys, *others], ""):
-            raise InputError(f"{what} has an unknown key {odd!r}", remedy=remedy)
+    for odd in sorted(map(str, given.keys() - {*keys, *others})):
+        if likely := get_close_matches(odd, [*keys, *others], 1, 0.8):  # not `filename` for `name`
+            raise InputError(f"{what} has an unknown key {odd!r}", remedy=f"did you mean {likely[0]!r}?")
     return [*({**others, **given}[key] for key in (*keys, *others))]
 
 

@@ -36,8 +36,9 @@ def test_what_cannot_be_decided_is_refused(call: Any) -> None:
             decide_fact(POLICY, {"rule": "sandbox_path", **fact})
     with pytest.raises(InputError, match="mean 'effect'"):
         decide(POLICY, [{"name": "echo", "efect": "external"}], [])
-    own = {"name": "echo", "description": "Echo.", "output_schema": {}, "id": 7}  # of whoever asks
-    assert decide(POLICY, [own], [{"name": "echo", "arguments": {}, "id": 1}])[0].decision == "allow"
+    # keys of whoever asks
+    own = {"name": "echo", "description": "Echo.", "output_schema": {}, "namespace": "n", 7: 7}
+    assert decide(POLICY, [own], [{"name": "echo", "arguments": {}, "filename": "a"}])[0].decision == "allow"
     with pytest.raises(InputError, match="use plain data"):
         decide(Policy.from_dict(POLICY), TOOLS, [])  # type: ignore[arg-type]
 
