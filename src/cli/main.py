@@ -116,27 +116,27 @@ def run(tasks: tuple[str, ...], profile: str | None, again: bool, is_json: bool,
         if task.root != project.root:
             raise task.error("", "the task belongs to another project", "change into that project")
         _say_wider(task)
-        if task.is_scripted:
-            if any(live.values()):
-                remedy = "give it llm: {live: [...]}, or leave out the options"
-                raise task.error("/llm", "the task has a script, and not a live model", remedy)
-            folder = project.folder(task.folder)
-            is_external = any(tool.acts_beside_io for tool in task.tools)
-            earlier = earlier_lines(task, folder) if is_external and not again else None
-            try:
-                made = record(task, folder, earlier=earlier)
-            except (ExpectationError, NotRecorded) as error:  # the other tasks are run all the same
-                failed = True
-                found.append({"name": task.folder, "problems": error.lines()})
-                for line in error.lines():
-                    say(f"tachograph: {task.folder}: {line}", err=True)
-                continue
-        elif tasks:
-            from .live import record_live
-
-            made = record_live(task, project.folder(task.folder), is_quiet=is_json, **live)
-        else:
+        if task.is_scripted and any(live.values()):
+            remedy = "give it llm: {live: [...]}, or leave out the options"
+            raise task.error("/llm", "the task has a script, and not a live model", remedy)
+        if not task.is_scripted and not tasks:
             say(f"{task.folder}: is for live models; record it by name", err=is_json)
+            continue
+        folder = project.folder(task.folder)
+        try:
+            if task.is_scripted:
+                is_external = any(tool.acts_beside_io for tool in task.tools)
+                earlier = earlier_lines(task, folder) if is_external and not again else None
+                made = record(task, folder, earlier=earlier)
+            else:
+                from .live import record_live
+
+                made = record_live(task, folder, is_quiet=is_json, **live)
+        except (ExpectationError, NotRecorded) as error:  # the other tasks are run all the same
+            failed = True
+            found.append({"name": task.folder, "problems": error.lines()})
+            for line in error.lines():
+                say(f"tachograph: {task.folder}: {line}", err=True)
             continue
         found.append(_outcome(task.folder, made))
         if not is_json:

@@ -108,7 +108,8 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
     with monkeypatch.context() as patch:
         for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
             patch.setenv(variable, f"http://127.0.0.1:{unused_port()}")
-        assert exit_code(*asked, "And without a service?") == 1
+        (told,) = json.loads(output_of(capsys, *asked, "And without a service?", "--json", code=1).out)
+        assert "found failure_mode_terminal" in told["problems"][0]
     assert not [*project.glob("tasks/asked/*")]  # a check would miss its run
     assert exit_code(*asked, "What says http://a//b/ ?") == 0, capsys.readouterr()
     assert "http://a//b/ ?" in (project / "tasks/asked/planner_1.yaml").read_text()
