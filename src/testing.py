@@ -19,7 +19,6 @@ from .fail.errors import InputError, PolicyError, TaskError
 from .runtime.agent import Agent
 from .runtime.formats import strict_json
 from .runtime.formats.documents import parse_document, read_text
-from .runtime.formats.strict_json import NotJson
 from .runtime.log.events import Answered
 from .runtime.log.values import Call, Reach, Touch
 from .runtime.models.scripted import Script
@@ -237,7 +236,7 @@ def parse(kind: str, text: str | bytes) -> Any:
                 return read_text(data, "<text>", TaskFile, TaskError).data
             case "reply":
                 return _reply(strict_json.parse(plain))
-    except (Malformed, NotJson) as error:
+    except (Malformed, strict_json.NotJson) as error:
         raise Refused(error.reason) from None
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line, error.column) if part is not None)

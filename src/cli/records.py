@@ -25,8 +25,7 @@ _runs = click.argument("runs", nargs=-1, metavar="[RUN]...")
 @JSON
 def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: bool, is_json: bool) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
-    from ..evidence.check import check as check_run
-    from ..evidence.check import in_itself
+    from ..evidence import check as checking
     from ..evidence.drift import drift, github_commands, not_made
 
     if is_github and is_json:
@@ -39,9 +38,9 @@ def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: boo
     for name in names:
         folder, label = project.folder(name), project.label(name)
         try:
-            found[name] = check_run(project.source_of(name), folder, label)
+            found[name] = checking.check(project.source_of(name), folder, label)
         except RecordError as error:  # a run of a live model is made from its record
-            damage = in_itself(folder, label)
+            damage = checking.in_itself(folder, label)
             found[name], code = damage or not_made(error), code or (FAILED if damage else BAD_INPUT)
         except InputError as error:
             found[name], code = not_made(error), BAD_INPUT

@@ -134,15 +134,14 @@ def page(run: str, out: Path | None) -> None:
 def site(out: Path | None) -> None:
     """Write a page for each run of the project, and an index of them, into a folder that holds nothing else."""
     from ..runtime.log.events import RunStarted
-    from ..views.site import site as site_of
-    from ..views.site import write_site
+    from ..views import site as pages
 
     project = project_at(Path())
     # of a run that has not ended, not even the first line may be there
     logs = sorted((name, read()) for name, read in _logs_of(project))
     runs = [run for run in logs if isinstance(next(iter(run[1]), None), RunStarted)]
     folder = out or project.root / "site"
-    write_site(folder, site_of(runs))
+    pages.write_site(folder, pages.site(runs))
     say(f"{folder / 'index.html'}: written, with {count(len(runs), 'run')}")
 
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from ...fail.errors import InputError
 from ..formats import strict_json
-from ..formats.strict_json import NotJson
 
 _TYPES = {name: kind for kind in ("human", "ai", "tool", "system") for name in (kind, f"{kind}messagechunk")}
 
@@ -84,5 +83,5 @@ def _json(content: Any) -> str:
     try:
         strict_json.parse(text := text_of(content))
         return text
-    except NotJson:
+    except strict_json.NotJson:
         return strict_json.canonical(text).decode()

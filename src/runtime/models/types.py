@@ -14,7 +14,6 @@ import msgspec
 
 from ...fail.errors import InputError
 from ..formats import strict_json
-from ..formats.strict_json import NotJson
 from ..log.events import ModelReplied
 from ..log.values import Call, ToolOffer, Usage
 
@@ -207,7 +206,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         problem = "tool calls of a reply that was cut off by length"
     try:
         raw = strict_json.as_json(output.raw)
-    except NotJson as error:
+    except strict_json.NotJson as error:
         problem = problem or f"raw is not JSON: {error.reason}"
 
     def size() -> int:
@@ -237,7 +236,7 @@ def read_history(history: object) -> list[Message]:
     try:
         messages = strict_json.as_json(plain_messages(history))  # type: ignore[arg-type]
         convert = msgspec.convert(messages, list[_User | _Assistant | _Result])
-    except (NotJson, TypeError, msgspec.ValidationError) as error:
+    except (strict_json.NotJson, TypeError, msgspec.ValidationError) as error:
         what = f"the history is not a list of messages ({error})"
         raise InputError(what, remedy="pass `result.messages`") from None
     waiting: list[str] = []
@@ -267,7 +266,7 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
         if isinstance(value, dict):
             return Call(call_id, name, msgspec.json.decode(strict_json.canonical(value)))
         problem = "not an object"
-    except NotJson as error:
+    except strict_json.NotJson as error:
         problem = error.reason
     text = clean_text(arguments) if isinstance(arguments, str) else ""
     return Call(call_id, name, text=text, problem=problem)

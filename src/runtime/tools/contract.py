@@ -25,7 +25,6 @@ from typing import Any, Final, Protocol
 
 from ...fail.errors import ToolError
 from ..formats import strict_json
-from ..formats.strict_json import NotJson
 from ..log.values import ToolOffer
 from ..schema.defaults import fill_in
 from ..schema.places import Place, places_of
@@ -238,7 +237,7 @@ def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[di
     """Return a copy of a schema, so that changes by the caller change nothing, and its text; note what is wrong."""
     try:
         plain = strict_json.as_json(dict(schema))
-    except NotJson as error:
+    except strict_json.NotJson as error:
         wrong.append(f"{which} is not JSON: {error.reason}; fix the schema")
         plain = {}
     else:

@@ -18,7 +18,6 @@ from ...fail.errors import MAX_CLASS_NAME, MAX_SAID, class_of
 from ..branches import Pending
 from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
-from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.events import Failed, HookAnswered, ModelReplied, Outcome, ToolReturned, Waited
@@ -142,8 +141,8 @@ class Performer:
         try:
             plain = strict_json.as_json(answer)
             if plain is not None and not isinstance(plain, dict):
-                raise NotJson("no object")
-        except NotJson:
+                raise strict_json.NotJson("no object")
+        except strict_json.NotJson:
             return Failed(at=at, error=type(answer).__name__[:MAX_CLASS_NAME], kind="invalid")
         return HookAnswered(at=at, answer=plain)
 
@@ -242,8 +241,8 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
     try:
         plain = strict_json.as_json(result)
         if not isinstance(plain, dict):
-            raise NotJson("no object")
-    except NotJson as error:
+            raise strict_json.NotJson("no object")
+    except strict_json.NotJson as error:
         kind = type(result).__name__[:MAX_CLASS_NAME]
         return Failed(at=at, error=kind, kind="invalid", place=error.reason, met=io.met)
     size = len(strict_json.canonical(plain))
@@ -295,4 +294,4 @@ def _whole_ms(wanted: object) -> int | None:
     """Return the wait that a service asked for in whole milliseconds, None if it is not a time."""
     if type(wanted) is float and math.isfinite(wanted):
         wanted = math.ceil(wanted)
-    return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None
+    return min(max(wanted, 0), strict_json.MAX_SAFE_INTEGER) if type(wanted) is int else None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ....fail.errors import InputError, did_you_mean
 from ...clock import variable
 from ...formats import strict_json
-from ...formats.strict_json import NotJson
 from ...log.values import ModelName
 from .anthropic import AnthropicService
 from .environment import Endpoint
@@ -96,7 +95,7 @@ def _settings(options: Mapping[str, Any], known: set[str]) -> JsonObject:
     """Return a copy of the options. Raises InputError for one that no request has, or that is set for each request."""
     try:
         settings: JsonObject = strict_json.as_json({"max_tokens": _MAX_TOKENS, **options})
-    except NotJson as error:
+    except strict_json.NotJson as error:
         raise InputError(f"the options are not JSON: {error.reason}", remedy="give plain JSON data") from None
     extra = settings.get("extra_body", {})
     if not isinstance(extra, dict) or extra.keys() & (_OURS | known):

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from ....fail.errors import InvalidModelOutput
 from ...formats import strict_json
-from ...formats.strict_json import NotJson
 from ..types import LLMOutput, Message, ToolCall
 
 JsonObject = dict[str, Any]
@@ -43,7 +42,7 @@ def arguments_object(text: str) -> JsonObject:
     """Return the arguments of an earlier call as an object; other text is wrapped as the model wrote it."""
     try:
         value = strict_json.parse(text)
-    except NotJson:
+    except strict_json.NotJson:
         value = None
     return value if isinstance(value, dict) else {"unparsed": text}
 
@@ -62,7 +61,7 @@ def kept_for(provider: str, kept: Any) -> JsonObject:
     """Return what is to go back, with a digest, since a service refuses signed parts that were changed."""
     try:
         kept = strict_json.as_json(kept)
-    except NotJson as error:
+    except strict_json.NotJson as error:
         raise InvalidModelOutput(f"the reply has a part that is not JSON: {error.reason}") from None
     return {"provider": provider, "kept": kept, "seal": _seal(kept)}
 
