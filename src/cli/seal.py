@@ -23,15 +23,12 @@ def verify(runs: tuple[str, ...], signers: Path | None, is_json: bool) -> int:
     found = {name: verify_run(folder, name) for name, folder in records_at(runs)}
     who, broken = ("", []) if signers is None else verify_seal(project_at(Path()).root, signers)
     problems = [line for lines in (*found.values(), broken) for line in lines]
+    lines = [f"SHA256SUMS: signed by {who}"] if who else []
+    lines += problems or [f"{count(len(found), 'record')} verified"]
     if is_json:
         dump({"runs": found, "signed_by": who or None, "problems": broken})
-        return FAILED if problems else OK
-    if who:
-        say(f"SHA256SUMS: signed by {who}")
-    for line in problems:
+    for line in () if is_json else lines:
         say(line)
-    if not problems:
-        say(f"{count(len(found), 'record')} verified")
     return FAILED if problems else OK
 
 
