@@ -110,9 +110,8 @@ class Conversation(Generic[Made]):
         self._run = asyncio.create_task(run)
         await self._until(self._has_begun)
         if self._run.done():
-            self._made(
-                self._run
-            )  # what ends it before anything is asked, such as an effect in doubt, is raised here
+            # what ends it before anything is asked, such as an effect in doubt, is raised here
+            self._made(self._run)
         return self
 
     async def __aexit__(self, *_: object) -> None:
