@@ -118,7 +118,7 @@ pkg:npm/%40scope/{name}@1.2.3|{name} @ git+https://github.com/x/{name}.git@v2|ma
 https://example.org:8443/{name}/{sha1}?page=3&next=/basic|data:image/png;base64,{based}|api_key: ${API_KEY}
 the password: required, at least 8 characters|api_key = os.environ["SERVICE_API_KEY"]|password = getpass.getpass()
 "primary_key": "{name}_id"|2026-01-01T00:00:00.000Z|192.168.1.1:8080|arn:aws:s3:::bucket-{name}/key|key: {name}
-task-force-meeting-2026|risk-averse-investors-2026|disk-encryption-at-rest-with-luks2|xoxo-hugs-and-kisses-to-all
+curl -u 'me:****' https://host.test/|task-force-meeting-2026|risk-averse-investors-2026|disk-encryption-at-rest-with-luks2|xoxo-hugs-and-kisses-to-all
 password = self.password|key_password=new_password,|private_key: x25519.X25519PrivateKey|https://u:***@host.test/
 SSE_KEY = 'fs.s3.enableServerSideEncryption'|Authorization: AWS4-HMAC-SHA256 Credential=x|id="{uuid}"
 "resolved": "https://h.test/{name}/-/{name}-1.0.0.tgz#{sha1}"|.sk-fading-circle .sk-circle2 {transform: rotate(9deg)}
