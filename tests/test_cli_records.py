@@ -68,7 +68,7 @@ def test_programs_read_one_json_document(two_tasks: Path, capsys: Capsys) -> Non
     found = {"ending": "final_answer", "mode": "", "steps": 2, "model": "stub:script"}
     assert said("ls")[0] == {"name": "s/call", **found}
     assert said("check") == {"runs": {"s/call": [], "s/sent_once": []}, "problems": []}
-    assert said("verify", "s/call") == {"runs": {"runs/s/call": []}, "signed_by": None, "problems": []}
+    assert said("verify", "s/call") == {"runs": {"s/call": []}, "signed_by": None, "problems": []}
     allowed = said("policy", "decide", "policy/call.yaml", "look", '{"path": "book/a.txt"}')
     assert (allowed["decision"], allowed["at"]) == ("allow", "policy/call.yaml#/sandbox/mounts/book")
     test = {"name": "t", "expect": "allow", "call": {"tool": "shell"}}
@@ -80,7 +80,7 @@ def test_programs_read_one_json_document(two_tasks: Path, capsys: Capsys) -> Non
     (two_tasks / "runs/s/call/state.jsonl").write_text("{")
     (two_tasks / "tasks/s/sent_once.yaml").unlink()
     assert "state.jsonl:1" in output_of(capsys, "verify", code=1).out
-    assert "problem" in said("ls", code=1)[0] and said("verify", code=1)["runs"]["runs/s/call"]
+    assert "problem" in said("ls", code=1)[0] and said("verify", code=1)["runs"]["s/call"]
     drifted = said("check", code=2)
     assert [it["kind"] for it in drifted["runs"]["s/call"]] == ["DAMAGE"] and drifted["problems"]
 

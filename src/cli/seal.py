@@ -20,7 +20,8 @@ def verify(runs: tuple[str, ...], signers: Path | None, is_json: bool) -> int:
     from ..evidence.seal import verify_seal
     from ..evidence.verify import verify as verify_run
 
-    found = {name: verify_run(folder, name) for name, folder in records_at(runs)}
+    # by the names that `ls` and `check` print
+    found = {name.removeprefix("runs/"): verify_run(folder, name) for name, folder in records_at(runs)}
     who, broken = ("", []) if signers is None else verify_seal(project_at(Path()).root, signers)
     problems = [line for lines in (*found.values(), broken) for line in lines]
     lines = [f"SHA256SUMS: signed by {who}"] if who else []
