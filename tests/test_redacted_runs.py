@@ -97,6 +97,18 @@ def test_a_secret_in_the_name_of_a_file_that_is_read_again(tmp_path: Path) -> No
     assert not holds(tmp_path / "out")
 
 
+def test_a_fork_of_a_conversation_that_was_closed_with_its_key(tmp_path: Path) -> None:
+    agent = agent_of(script(*["done"] * 2), [])
+    agent.instructions = f"It is {TOKEN}."
+    with tachograph.SyncSession(agent, tmp_path / "one") as session:
+        session.ask("?")
+        session.close()
+        with session.fork(1, tmp_path / "two") as other:
+            other.ask(f"Is it {TOKEN}?")
+            other.close()
+    assert tachograph.check(agent, tmp_path / "two") == [] and not holds(tmp_path)
+
+
 def test_a_tool_that_is_not_named_is_denied_the_placeholder(tmp_path: Path) -> None:
     sent: list[str] = []
     result = agent_of(Model(), sent).run("?")

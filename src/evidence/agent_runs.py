@@ -95,6 +95,7 @@ class AgentRun:
         # whoever goes on with an open run asks the model, also where no key of placeholders is kept
         asks = None if folder == ended else random_key()
         spec = agent.spec(head.question, run_id=head.run_id, key=key or asks, **taken)
+        spec.redactor.is_key_gone = key is None
         spec = structs.replace(spec, is_session=head.session, forked=head.forked)
         return cls(agent, spec, head.began, key=key, **rest)
 

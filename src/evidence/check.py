@@ -59,8 +59,8 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
     files = read_files(folder, name)
     record = [line.event for line in whole_log(files[STATE], f"{name}/{STATE}")]
     inputs, _ = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
-    rerun = _Rerun(source, record, inputs)
-    await rerun.make()
+    rerun = _Rerun(source, record)
+    await rerun.make(inputs)
     kinds = {*map(type, record)}
     # what the record answered and what was stopped is not performed, so that what it read is not read again
     moved = moved_inputs(inputs, rerun.read, is_all=not rerun.is_answered and Stopped not in kinds)
@@ -74,8 +74,8 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
         found.append(Difference(*rerun.cut_off, comparison.rests_on(rerun.cut_off[0])))
     elif source.is_scripted and Settled not in kinds and not found:
         # the record said what entered from outside, and when what happened; the task may say something else
-        scripted = _Rerun(source, record, inputs, script_enters=True)
-        await scripted.make()
+        scripted = _Rerun(source, record, script_enters=True)
+        await scripted.make(inputs)
         comparison = Comparison(origin, record, scripted.made, moved, shows(source.policy))
         found = comparison.differences(is_cut_off=False)
     return with_inputs(moved, found + own)  # of its own, files that are rendered in another way remain
@@ -95,7 +95,6 @@ class _Rerun:
     Args:
         source: What the run is made from.
         record: Its lines.
-        inputs: The inputs that its manifest names.
         script_enters: Whether the script says what comes from outside and when; the record then gives all outcomes.
             Else the record says both, and its answers stand for the effects that cannot be performed again.
 
@@ -106,19 +105,16 @@ class _Rerun:
         cut_off: Kind, address and words of what ended it before its end.
     """
 
-    def __init__(
-        self, source: RunSource, record: list[Event], inputs: Inputs, *, script_enters: bool = False
-    ) -> None:
+    def __init__(self, source: RunSource, record: list[Event], *, script_enters: bool = False) -> None:
         self._source, self._record, self._script_enters = source, record, script_enters
-        self._inputs = canonical([*inputs])
         self._outcomes = {event.at: event for event in record if isinstance(event, Outcome)}
         self.made: list[Event] = []
         self.read: dict[str, str] = {}
         self.is_answered = False
         self.cut_off: tuple[str, str, str] | None = None
 
-    async def make(self) -> None:
-        """Make it again."""
+    async def make(self, inputs: Inputs) -> None:
+        """Make it again; `inputs` are those that the manifest names."""
         source, record = self._source, self._record
         decides = is_performed_again(record, is_offline=source.is_offline, is_scripted=source.is_scripted)
 
@@ -128,7 +124,7 @@ class _Rerun:
             return performed
 
         spec = source.run_spec()
-        spec.redactor.recall([self._inputs])
+        spec.redactor.recall([canonical([*inputs])])
         with source.workspace(redacted(self.read.__setitem__, spec)) as workspace:
             source.set_up(workspace)
             world = source.world(workspace)

@@ -352,6 +352,7 @@ class Driver:
         if self._world is None:
             raise NotRecorded(next(iter(self._under_way)))
         self._is_live = True
+        self._redactor.recorded.clear()
         head = self.journal.events[0]
         deadline_s = head.deadline_s if isinstance(head, log.RunStarted) and "" not in self._stops else 0
         self._world.go_live(self.now, self._came, deadline_s * 1_000_000_000 or None)

@@ -89,8 +89,7 @@ async def make_run(
         The last line, the log and the messages.
     """
     lines = [line.text for line in past] + [canonical(event) for event in record or ()]
-    if world is None or record is not None:
-        spec.redactor.recall(lines)
+    spec.redactor.recall(lines)
     spec = taken_in(spec, lines)
     redactor = spec.redactor
     history = [*spec.history]

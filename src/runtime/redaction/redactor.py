@@ -61,6 +61,7 @@ class Redactor:
         is_empty: Whether it looks for nothing.
         given_out: What the placeholders that were given out stand for.
         is_key_gone: Whether the key is another one than that of the record from which a run is made again.
+        recorded: Texts with placeholders, by what they are without the hashes, each with the text that it is here.
 
     Raises:
         InputError: There is no such kind, or a value is too short to be told from ordinary text.
@@ -68,8 +69,7 @@ class Redactor:
 
     def __init__(self, kinds: Sequence[str], known: Mapping[str, str], key: bytes) -> None:
         self._key, self._kinds, self.is_key_gone = key, kinds, False
-        # texts with placeholders, by what they are without the hashes, each with the text that it is here
-        self._recorded: dict[str, dict[str, str | None]] = {}
+        self.recorded: dict[str, dict[str, str | None]] = {}
         self._known = {name: value.strip() for name, value in known.items()}
         self.given_out: Values = {}
         self.is_empty = not kinds and not known
@@ -155,21 +155,22 @@ class Redactor:
             self.given_out.setdefault(match[0], None)
 
     def recall(self, recorded: Iterable[bytes]) -> None:
-        """Give texts the placeholders that they have in recorded JSON, where the key is gone and nothing is live.
+        """Give texts the placeholders that they have in recorded JSON, where the key is gone.
 
-        What the code of a run says itself, such as instructions, would have others without it.
+        What the code of a run says itself, such as instructions, would have others without it. What comes once the run
+        is live has those of the new key.
         """
 
         def note(text: str, name: str) -> str:
             if bare := _bare(text):
-                self._recorded.setdefault(bare, {})[text] = None
+                self.recorded.setdefault(bare, {})[text] = None
             return text
 
         for line in recorded if self.is_key_gone else ():
             map_texts(msgspec.json.decode(line), note)
 
     def _as_recorded(self, text: str) -> str:
-        same = self._recorded.get(_bare(text), {}) if self._recorded else {}
+        same = self.recorded.get(_bare(text), {}) if self.recorded else {}
         if not same or text in same:
             return text
         # several that differ in their secrets alone are heard in the order of the record
