@@ -64,6 +64,7 @@ def test_programs_read_one_json_document(two_tasks: Path, capsys: Capsys) -> Non
 
     outcome = {"ending": "final_answer", "mode": "", "answer": "done", "denials": []}
     assert said("run", "s/call") == [{"name": "s/call", **outcome}]
+    assert said("run", "s/call", "s/gone", code=2) == [{"name": "s/call", **outcome}]
     exit_code("run")
     found = {"ending": "final_answer", "mode": "", "steps": 2, "model": "stub:script"}
     assert said("ls")[0] == {"name": "s/call", **found}

@@ -103,6 +103,8 @@ def run(tasks: tuple[str, ...], profile: str | None, again: bool, is_json: bool,
     start = Path(tasks[0]).parent if tasks and profile is None else Path()
     project, failed = project_at(start), False
     found: list[dict[str, Any]] = []
+    if is_json:  # also where a task is bad input after others were recorded
+        click.get_current_context().call_on_close(lambda: dump(found))
     names = tasks or project.task_names()
     if not names:
         say("tasks: there is no task to run", err=is_json)
@@ -144,8 +146,6 @@ def run(tasks: tuple[str, ...], profile: str | None, again: bool, is_json: bool,
         is_expected = task.spec.expected.ending is not None  # else the run would have been refused
         failed = failed or (made.ended.ending != "final_answer" and not is_expected)
     project.write_list()
-    if is_json:
-        dump(found)
     return FAILED if failed else OK
 
 

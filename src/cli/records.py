@@ -130,7 +130,7 @@ def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -
 @_runs
 @AGENT
 def explain(runs: tuple[str, ...], agent: str | None) -> int:
-    """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
+    """Print each decision of recorded runs, and what every rule says of it; without a RUN, all of them."""
     from ..review.explain import explain as explain_run
 
     project = project_at(Path(), runs, agent)

@@ -92,10 +92,7 @@ class AgentRun:
         head = head_in(folder)
         key = read_key(folder)
         taken: RunOptions = {"seed": head.seed, "history": head.history, "deadline_s": head.deadline_s}
-        # whoever goes on with an open run asks the model, also where no key of placeholders is kept
-        asks = None if folder == ended else random_key()
-        spec = agent.spec(head.question, run_id=head.run_id, key=key or asks, **taken)
-        spec.redactor.is_key_gone = key is None
+        spec = agent.spec(head.question, run_id=head.run_id, key=key, is_asked=folder != ended, **taken)
         spec = structs.replace(spec, is_session=head.session, forked=head.forked)
         return cls(agent, spec, head.began, key=key, **rest)
 

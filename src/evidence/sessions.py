@@ -231,10 +231,9 @@ class Conversation(Generic[Made]):
         return self._result_of(self._made(self._run))
 
     def _made(self, run: asyncio.Task[RunMade]) -> RunMade:
+        """Return what the run came to, and raise what ended it."""
         if run.cancelled():  # not a cancellation of whoever asks
-            raise InputError(
-                "the conversation was left", remedy="another Session at its path goes on with it"
-            )
+            raise InputError("the conversation was left", remedy="open a Session at its path again")
         return run.result()
 
     def _enter(self, event: log.Entered) -> None:

@@ -203,15 +203,21 @@ class Agent:
         return found
 
     def spec(
-        self, question: str, *, run_id: str, key: bytes | None = None, **options: Unpack[RunOptions]
+        self,
+        question: str,
+        *,
+        run_id: str,
+        key: bytes | None = None,
+        is_asked: bool = True,
+        **options: Unpack[RunOptions],
     ) -> RunSpec:
         """Return what a run on a question is made with.
 
         Args:
             question: The question.
             run_id: The name of the run.
-            key: What placeholders of secrets are made with; None where a record answers for the model, since that has
-                ended.
+            key: What placeholders of secrets are made with; None where it is gone, as that of a record is.
+            is_asked: Whether its model is asked, and so needs its own key; else a record answers.
             **options: See RunOptions.
 
         Raises:
@@ -226,7 +232,7 @@ class Agent:
             wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
             known = ", ".join(RunOptions.__annotations__)
             raise InputError(f"a run has {wrong}", remedy=f"give a text, and of {known} what is needed")
-        for model in (it for agent in (self, *self._below) if key is not None for it in agent.models):
+        for model in (it for agent in (self, *self._below) if is_asked for it in agent.models):
             getattr(model, "with_key", lambda: None)()
         if type(options.get("seed", 0)) is not int:
             raise InputError("the seed is not a whole number", remedy="give one, such as 7")
