@@ -19,7 +19,8 @@ from tests.project import POLICY, interrupted, merged, proved, script
 from tests.tables.rows import closed
 
 VALUE, TOKEN = "xyzzy-plugh-1234567", "ghp_" + "a1B2" * 9
-REDACT = {"kinds": ["github_token"], "env": ["DESK_KEY"], "reveal_to": {"send": ["env"]}}
+HIDES = {"kinds": ["github_token"], "env": ["DESK_KEY"]}
+REDACT = {**HIDES, "reveal_to": {"send": ["env"]}}
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +83,23 @@ def test_no_byte_of_a_record_holds_a_secret(tmp_path: Path) -> None:
     assert not (out / "key").exists()
 
 
+@pytest.mark.parametrize(("effect", "hides"), [("pure", {}), ("write", {"redact": HIDES})])
+def test_arguments_are_met_in_the_order_of_the_log(tmp_path: Path, effect: str, hides: Any) -> None:
+    """A model orders keys as it likes, and placeholders, of which a denial names the first, have another order."""
+    by = {"z": 1, VALUE: 1, "a": 1, TOKEN: 1}
+    found = closed(names={"type": "array"})
+    told = Tool("told", "Return the keys.", closed(by={"type": "object"}), found, effect, names_of)
+    allowed = {"tool_registry": {"allowed": ["told"]}, "on_deny": "inform"}
+    policy = Policy.from_dict(merged(POLICY, {**allowed, **hides}))
+    agent = Agent(script([("told", {"by": by})], "done"), [told], policy)
+    made = proved(agent, tmp_path / "out")
+    assert (made.ending, len(made.denials)) == ("final_answer", effect == "write")
+
+
+def names_of(arguments: Any, io: Any) -> Any:
+    return {"names": [*arguments["by"]]}
+
+
 def test_a_secret_in_the_name_of_a_file_that_is_read_again(tmp_path: Path) -> None:
     @tool(effect="read")
     def count(io) -> int:
@@ -98,15 +116,17 @@ def test_a_secret_in_the_name_of_a_file_that_is_read_again(tmp_path: Path) -> No
 
 
 def test_a_fork_of_a_conversation_that_was_closed_with_its_key(tmp_path: Path) -> None:
-    agent = agent_of(script(*["done"] * 2), [])
+    agent = agent_of(script(*["done"] * 3), [])
     agent.instructions = f"It is {TOKEN}."
     with tachograph.SyncSession(agent, tmp_path / "one") as session:
-        session.ask("?")
+        session.ask(f"Send it to {TOKEN}.")
         session.close()
         with session.fork(1, tmp_path / "two") as other:
             other.ask(f"Is it {TOKEN}?")
-            other.close()
+            other.ask(f"Send it to {TOKEN[:-1]}3.")  # another one, in the words of the record
+            made = other.close()
     assert tachograph.check(agent, tmp_path / "two") == [] and not holds(tmp_path)
+    assert len({it["content"] for it in made.messages if it["role"] == "user"}) == 3
 
 
 def test_a_tool_that_is_not_named_is_denied_the_placeholder(tmp_path: Path) -> None:
