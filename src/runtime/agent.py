@@ -221,8 +221,7 @@ class Agent:
             **options: See RunOptions.
 
         Raises:
-            InputError: The history is not a list of messages, a module is only imported for its agent, or the key of a
-                live model is missing.
+            InputError: The history is not a list of messages, the module is being imported, or a model lacks its key.
         """
         if Agent.is_being_imported:
             remedy = 'put that under `if __name__ == "__main__":`'
