@@ -94,11 +94,14 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     for name in ("DESCRIPTION", "INPUT_SCHEMA", "OUTPUT_SCHEMA", "EFFECT", "IDEMPOTENT", "TRANSIENT", "run"):
         assert name in said
     odd = "EFFECT = 'reads'\nINPUT_SCHEMA = {'type': 'object'}\nTIMEOUT_S = 0\ndef run(args): pass\n"
+    odd += (
+        "OUTPUT_SCHEMA = {'type': 'object', 'additionalProperties': False, 'patternProperties': {'(': {}}}\n"
+    )
     said = str(refused(project(tmp_path, odd)))
     for name in (
         "DESCRIPTION",
         "INPUT_SCHEMA must",
-        "OUTPUT_SCHEMA",
+        'OUTPUT_SCHEMA is a schema that cannot be compiled: "(" is not a "regex"',
         "EFFECT is 'reads'",
         "TIMEOUT_S",
         "(args, io)",

@@ -57,7 +57,7 @@ class SchemaValidator:
             options = RegexOptions(size_limit=_PATTERN_BYTES)
             self._rs = Draft202012Validator(schema, pattern_options=options, offline=True)
         except (ValidationError, ReferencingError, ValueError) as error:
-            raise ValueError("a schema that cannot be compiled") from error
+            raise ValueError(f"a schema that cannot be compiled: {str(error).splitlines()[0]}") from error
 
     def first_mismatch(self, data: Any) -> Mismatch | None:
         """Return the first mismatch of plain data, by pointer and keyword; None where it fits."""

@@ -118,7 +118,7 @@ class Tool:
         self.file = file or f"tool {name!r}"
         wrong: list[str] = []  # whoever writes a tool is told all of it at once
         if not _NAME.fullmatch(name):
-            wrong.append(f"{name[:80]!r} is not a valid tool name; use letters, digits, - and _")
+            wrong.append(f"{name[:80]!r} is no name; use up to 64 letters, digits, - or _, a letter first")
         if effect not in EFFECTS:
             wrong.append(f"EFFECT is {effect!r}; use one of {', '.join(EFFECTS)}")
         if not all(map(callable, (run, probe or run))):
@@ -246,7 +246,7 @@ def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[di
     text = strict_json.canonical(plain)
     try:
         validator_of(text)
-    except ValueError:
-        wrong.append(f"{which} is not a valid JSON Schema; fix the schema")
+    except ValueError as error:
+        wrong.append(f"{which} is {error}; fix the schema")
         plain = {}
     return plain, text

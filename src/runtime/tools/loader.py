@@ -42,7 +42,7 @@ def load_tools(names: Iterable[str], root: Path) -> LoadedTools:
         # a path would lead out of the folder
         if not (name.isascii() and name.replace("-", "_").isidentifier()):
             what = f"{name[:80]!a} is not a name of a tool"
-            raise ToolError(what, file="tools", remedy="use letters, digits, - and _")
+            raise ToolError(what, file="tools", remedy="use letters, digits, - and _, a letter first")
         if name in loaded.modules:
             raise ToolError("the tool is named twice", file=label, remedy="name it once")
         module, source = load_module(label, root)
