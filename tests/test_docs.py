@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from tachograph import testing
 from tachograph.cli.main import commands
 from tachograph.cli.policy import policy
 from tachograph.fail.catalog import ENDINGS, MODES, Happening, classify, happenings
+from tachograph.runtime.log import events
 from tachograph.runtime.loop import calls, loop
 from tachograph.runtime.policy import gate, sections
 from tachograph.runtime.policy.rules import RULES
@@ -24,7 +26,11 @@ from tachograph.runtime.policy.rules import RULES
 ROOT = Path(__file__).parent.parent
 PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
-LINKS = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+LINKS = [
+    (page, link)
+    for page, text in PAGES.items()
+    for link in re.findall(r"(?m)(?:\]\(|^\[\w+\]: )([^)\s]+)", text)
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -97,4 +103,5 @@ def test_nothing_public_is_left_out() -> None:
     assert {*" ".join(tachograph._PLACES.values()).split()} == {*tachograph.__all__}
     # or every name would be one to whoever checks types
     wanted = [(coded, keys), ("".join(PAGES.values()), public), (PAGES["docs/start.md"], below)]
+    wanted.append((PAGES["docs/evidence.md"], {it.__struct_config__.tag for it in get_args(events.AnyEvent)}))
     assert [name for place, it in wanted for name in it if not re.search(rf"\b{name}\b", place)] == []

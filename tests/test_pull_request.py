@@ -275,7 +275,7 @@ def test_a_review_as_markdown(repository: Path, capsys: Out, monkeypatch: pytest
     } <= {*lines}
 
 
-EVIDENCE = (ROOT / "docs/evidence.md").read_text()
+REVIEW = (ROOT / "docs/review.md").read_text().partition("\n## Comparing two policies\n")[0]
 
 
 def shell(root: Path, command: str) -> tuple[int, str]:
@@ -291,7 +291,7 @@ def shell(root: Path, command: str) -> tuple[int, str]:
 
 def test_git_shows_versions_of_a_log_as_sentences(repository: Path) -> None:
     shutil.copy(ROOT / ".gitattributes", repository)
-    (setting,) = re.findall("(?m)^git config .*", EVIDENCE)
+    (setting,) = re.findall("(?m)^git config .*", REVIEW)
     assert shell(repository, setting) == (0, "")
     edit(repository / A4, "the", "THE")
     record_anew(repository)
@@ -321,7 +321,7 @@ def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:
         edit(root / file, old, new)
         assert shell(root, "tachograph accept canonical/v1")[0] == 0
         commit(root)
-    done = [(command, *shell(root, command)) for command in re.findall(r"(?m)^\$ (.*)", EVIDENCE)]
+    done = [(command, *shell(root, command)) for command in re.findall(r"(?m)^\$ (.*)", REVIEW)]
     assert [command for command, code, _ in done if code] == ["git merge theirs", "tachograph check"], done
     assert "CONFLICT" in done[0][2] and done[-1][2] == "1 of 1 run holds\n"
     assert all(new in (root / file).read_text() for file, _, new in edits.values())
