@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -187,6 +188,11 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
     assert "resume" in output_of(capsys, "run", "tasks/s/call.yaml", code=130).err
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
+    edit(two_tasks / "tools/echo.py", "    return {", "    raise ValueError\n    return {")
+    task = two_tasks / "tasks/s/call.yaml"
+    task.write_text(json.dumps({**json.loads(task.read_text()), "expected": {}}))
+    monkeypatch.setenv("INTERRUPT", "once")
+    assert [exit_code(word, "s/call") for word in ("run", "resume", "run")] == [130, 1, 1]
 
 
 def test_a_full_disk_is_one_line(two_tasks: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:

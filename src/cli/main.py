@@ -206,7 +206,7 @@ def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...], **live: A
         made = resume_live(task, folder, settled, **live)
     project.write_list()
     _say_recorded(**_outcome(name, made))
-    return OK
+    return OK if made.ended.ending == "final_answer" or task.spec.expected.ending else FAILED
 
 
 def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word]:
