@@ -16,6 +16,7 @@ from click import Context
 import tachograph
 from tachograph import testing
 from tachograph.cli.main import commands
+from tachograph.cli.mcp import mcp
 from tachograph.cli.policy import policy
 from tachograph.fail.catalog import ENDINGS, MODES, Happening, classify, happenings
 from tachograph.runtime.log import events
@@ -105,3 +106,8 @@ def test_nothing_public_is_left_out() -> None:
     wanted = [(coded, keys), ("".join(PAGES.values()), public), (PAGES["docs/start.md"], below)]
     wanted.append((PAGES["docs/evidence.md"], {it.__struct_config__.tag for it in get_args(events.AnyEvent)}))
     assert [name for place, it in wanted for name in it if not re.search(rf"\b{name}\b", place)] == []
+
+
+def test_lists_of_commands_have_whole_sentences() -> None:
+    shown = [group.get_help(Context(group, terminal_width=80)) for group in (commands, policy, mcp)]
+    assert [line for text in shown for line in text.splitlines()[1:] if line.endswith("...")] == []

@@ -22,8 +22,9 @@ task, or `tachograph run --profile keeper QUESTION --llm PROVIDER:MODEL`"""
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
 def init(folder: Path) -> None:
-    """Start a project in DIR: a policy, a tool, an agent, two tasks with recorded runs, tests of the policy, and CI.
+    """Start a project in DIR.
 
+    It has a policy with tests, a tool, an agent, two tasks with recorded runs, and CI.
     DIR is new or empty. Nothing is written outside of it, and no network is needed.
     """
     from ..scaffold.new_project import new_project

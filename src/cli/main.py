@@ -89,7 +89,7 @@ def commands() -> None:
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
 @JSON
 def run(tasks: tuple[str, ...], profile: str | None, again: bool, is_json: bool, **live: Any) -> int:
-    """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
+    """Run tasks and record them in runs/KIND/NAME. Without a TASK, all that have a script.
 
     A TASK is a file, or the name KIND/NAME of one in tasks/. External effects that a recorded run has made are taken
     from its record unless --again is given. A task for live models prints each line of its run; after Ctrl-C
@@ -186,7 +186,7 @@ def _say_recorded(name: str, ending: str, mode: str, denials: Sequence[str], **_
 @click.option("--base-url", metavar="URL", help="The address of the service of its live model.")
 @click.option("--approve", is_flag=True, help="Ask people at this terminal about calls.")
 def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...], **live: Any) -> int:
-    """Go on with a run whose process ended, or with a conversation at this terminal."""
+    """Go on with a run whose process ended, or with a conversation."""
     from ..evidence.folder import partial_of
     from ..evidence.record import resume as resume_run
 
@@ -225,11 +225,12 @@ def _settled(done: tuple[str, ...], not_done: tuple[str, ...]) -> dict[str, Word
 @click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
 def chat(given: str, agent: str | None, done: tuple[str, ...], not_done: tuple[str, ...], **live: Any) -> int:
-    """Talk at this terminal with a profile, the agent of a task, or one in code; it asks there about calls.
+    """Talk with an agent at this terminal, and record the talk.
 
-    What is typed while a turn goes on interrupts it, and so does Ctrl-C; twice, it leaves the conversation open, and
-    the same command with its name KIND/NAME goes on. /quit or Ctrl-D ends it and records it in runs/KIND/NAME. A FOLDER
-    is for the record of an agent in code.
+    The agent is a profile, that of a task, or one in code; calls that need a person are asked about here. What is typed
+    while a turn goes on interrupts it, and so does Ctrl-C; twice, it leaves the conversation open, and the same command
+    with its name KIND/NAME goes on. /quit or Ctrl-D ends it and records it in runs/KIND/NAME. A FOLDER is for the
+    record of an agent in code.
     """
     from importlib.util import find_spec
 
@@ -245,7 +246,7 @@ def chat(given: str, agent: str | None, done: tuple[str, ...], not_done: tuple[s
 @commands.command()
 @JSON
 def doctor(is_json: bool) -> int:
-    """Say whether this installation and this project are sound; tools and hooks are imported. Exit code 1 if not."""
+    """Say whether this installation and this project are sound. Tools and hooks are imported. Exit code 1 if not."""
     from ..evidence.doctor import examine
 
     found = examine(Path())

@@ -26,7 +26,7 @@ def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
             "--lock", default="mcp.lock", metavar="FILE", type=PATH, help="The file of what is accepted."
         ),
         click.option("--env", multiple=True, metavar="NAME", help="A variable that the program is given."),
-        click.option("--url", default="", help="The endpoint of a server over streamable HTTP."),
+        click.option("--url", default="", metavar="URL", help="The endpoint of a server over HTTP."),
         HEADERS,
         click.argument("command", nargs=-1, metavar="[-- COMMAND...]"),
         click.argument("name"),
@@ -51,8 +51,9 @@ def _place(name: str, env: tuple[str, ...], **where: Any) -> ServerPlace:
 @mcp.command()
 @_of_a_server
 def inspect(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> int:
-    """Print the tools that the server NAME offers, and how they differ from what was accepted.
+    """Print the tools of the server NAME, and how they differ.
 
+    They are compared with what was accepted in mcp.lock.
     Exit code 1 if they differ.
     """
     from ..runtime.mcp.connection import offered_at
@@ -74,7 +75,7 @@ def inspect(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> int:
 @mcp.command()
 @_of_a_server
 def accept(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> None:
-    """Write the tools that the server NAME offers to mcp.lock; commit that file."""
+    """Write the tools of the server NAME to mcp.lock. Commit that file."""
     from ..runtime.formats.durable_write import write_durably
     from ..runtime.mcp.connection import offered_at
     from ..runtime.mcp.server import McpServer, changes, lock_text, read_lock

@@ -25,7 +25,7 @@ for _command in (policy_diff, policy_suggest, policy_coverage):
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
 @JSON
 def policy_test(files: tuple[Path, ...], is_json: bool) -> int:
-    """Ask policies what their tests ask; without a FILE, all of policy/tests."""
+    """Run tests of policies. Without a FILE, all of policy/tests."""
     from ..evidence.policy_tests import files_of_tests, run_tests
 
     root = project_at(Path()).root
@@ -59,8 +59,9 @@ def policy_show(file: Path) -> None:
 @click.argument("arguments", default="{}")
 @JSON
 def policy_decide(file: Path, tool: str, arguments: str, is_json: bool) -> int:
-    """Let the policy in FILE decide a call of a TOOL of the project, with its ARGUMENTS as JSON; nothing is executed.
+    """Decide one call by the policy in FILE. The tool is imported, and not called.
 
+    The TOOL is one of the project, and its ARGUMENTS are JSON.
     Exit code 0 if it is allowed, else 1.
     """
     from ..runtime.mcp.server import accepted_tools
@@ -80,7 +81,7 @@ def policy_decide(file: Path, tool: str, arguments: str, is_json: bool) -> int:
 
 @policy.command("schema")
 def policy_schema_command() -> None:
-    """Print the JSON Schema of policy files, for editors and other programs."""
+    """Print the JSON Schema of policies. It is for editors and other programs."""
     from ..runtime.policy.sections import policy_schema
 
     dump(policy_schema())

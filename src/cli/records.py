@@ -24,7 +24,7 @@ _runs = click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--github", "is_github", is_flag=True, help="Also print annotations for GitHub Actions.")
 @JSON
 def check(runs: tuple[str, ...], agent: str | None, is_all: bool, is_github: bool, is_json: bool) -> int:
-    """Make recorded runs again and compare every line and file; without a RUN, all of them."""
+    """Make recorded runs again and compare every line and file. Without a RUN, all of them."""
     from ..evidence import check as checking
     from ..evidence.drift import drift, github_commands, not_made
 
@@ -68,7 +68,7 @@ def _say_differences(differences: Iterable[Difference]) -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--exposure", is_flag=True, help="Also where a new record shows what the earlier one hides.")
 def accept(runs: tuple[str, ...], exposure: bool) -> None:
-    """Record runs that have drifted anew, and say how they differed; what is external is not done again."""
+    """Record drifted runs anew, and say how they differed. External effects are not repeated."""
     from ..evidence import accept as accepting
 
     accepting.refuse_in_ci()
@@ -130,7 +130,10 @@ def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -
 @_runs
 @AGENT
 def explain(runs: tuple[str, ...], agent: str | None) -> int:
-    """Print each decision of recorded runs, and what every rule says of it; without a RUN, all of them."""
+    """Print each decision of recorded runs, and what every rule says. Without a RUN, of all of them.
+
+    Below a denied call stands the least edit of the policy that would allow it.
+    """
     from ..review.explain import explain as explain_run
 
     project = project_at(Path(), runs, agent)

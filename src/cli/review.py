@@ -14,7 +14,7 @@ from .common import AGENT, BAD_INPUT, FAILED, JSON, OK, PATH, as_yaml, count, du
 @click.argument("base")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
 def review(base: str, is_markdown: bool) -> int:
-    """Say how recorded runs and policies differ from those of the commit BASE.
+    """Compare recorded runs and policies with those of a commit.
 
     Nothing of the project is run or imported. Exit code 1 if a decision has moved, something is exposed, or a record
     is damaged, or if BASE holds a policy that cannot be read.
@@ -37,7 +37,7 @@ def review(base: str, is_markdown: bool) -> int:
 @JSON
 @click.option("--all", "is_all", is_flag=True, help="Print more than 40 changes of each kind.")
 def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json: bool, is_all: bool) -> int:
-    """Say what the policy NEW allows and OLD does not, and the other way round.
+    """Compare what two policies allow.
 
     Each is a file, REVISION:FILE of the git repository here, or a REVISION of the file at the other side. Nothing of
     the project is run; only --runs imports its tools. Exit code 1 if anything is allowed more, or redacted less.
@@ -70,8 +70,9 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @AGENT
 def policy_suggest(runs: tuple[str, ...], agent: str | None) -> int:
-    """Print the strictest policy under which recorded runs pass, drafted from what they asked for.
+    """Print the strictest policy under which recorded runs pass.
 
+    It is drafted from what they asked for.
     Conditions on arguments, limits of tools and redaction are taken from the policy of the runs. Exit code 1 if a run
     goes another way under the draft.
     """
@@ -93,8 +94,9 @@ def policy_suggest(runs: tuple[str, ...], agent: str | None) -> int:
 @click.command("coverage")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
 def policy_coverage(files: tuple[Path, ...]) -> int:
-    """Say which single changes of a policy its tests do not notice, and print the tests to add.
+    """Print the tests that would notice changes of a policy.
 
+    They are for single changes that no test notices.
     Without a FILE, of all tests in policy/tests. Exit code 1 if there is such a change.
     """
     from ..evidence.policy_tests import FileOfTests, files_of_tests, read_tests

@@ -16,7 +16,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--signers", metavar="FILE", type=_FILE, help="Check the seal too: one of these has signed it.")
 @JSON
 def verify(runs: tuple[str, ...], signers: Path | None, is_json: bool) -> int:
-    """Check records in themselves, without running anything; without a RUN, all of them."""
+    """Check records in themselves. Nothing runs; without a RUN, all of them."""
     from ..evidence.seal import verify_seal
     from ..evidence.verify import verify as verify_run
 
@@ -37,8 +37,9 @@ def verify(runs: tuple[str, ...], signers: Path | None, is_json: bool) -> int:
 @click.option("--key", required=True, metavar="FILE", type=_FILE, help="The SSH key that signs.")
 @click.pass_context
 def seal(context: click.Context, key: Path) -> None:
-    """Write SHA256SUMS over runs, policies, tasks and tools, and sign it; records are verified before.
+    """Sign runs, policies, profiles, tasks, tools and mcp.lock.
 
+    Records are verified before; the sums and their signature are SHA256SUMS and SHA256SUMS.sig.
     FILE holds a private key, or a public one if ssh-agent has the private one.
     """
     from ..evidence.seal import seal as seal_project

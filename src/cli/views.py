@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @JSON
 def ls(is_json: bool) -> int:
-    """List runs, also those that have not ended: name, ending, failure mode, steps, model."""
+    """List runs. Of each, also of one that has not ended: name, ending, failure mode, steps, model."""
     from ..evidence.show import overview
 
     runs, code = [(name.removesuffix(".partial"), read) for name, read in _logs_of(project_at(Path()))], OK
@@ -46,7 +46,7 @@ def ls(is_json: bool) -> int:
 
 @click.command()
 def profiles() -> None:
-    """List the profiles of the project: agents that tasks, other agents and `run --profile` start."""
+    """List the profiles of the project. They are agents that tasks, other agents and `run --profile` start."""
     from ..evidence.agent_file import read_profile
     from ..runtime.mcp.server import profile_names
 
@@ -77,8 +77,9 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 @click.option("--tree", "is_tree", is_flag=True, help="As a tree of steps, calls and attempts.")
 @click.option("--follow", "is_followed", is_flag=True, help="As it goes on, until it ends or Ctrl-C.")
 def show(run: str, is_tree: bool, is_followed: bool) -> None:
-    """Print what a run did, line by line; also of a run that has not ended, and of a log named by its file.
+    """Print what a run did, line by line.
 
+    RUN may have not ended, and may be the file of a log.
     Lines are cut at 160 characters, those of a log that is named by its file at 4,000.
     """
     from ..evidence.folder import not_ended, partial_of
@@ -118,7 +119,7 @@ def show(run: str, is_tree: bool, is_followed: bool) -> None:
 @click.argument("run")
 @click.option("--out", metavar="FILE", type=PATH, help="Where; KIND-NAME.html if absent.")
 def page(run: str, out: Path | None) -> None:
-    """Write a run as one page of HTML, which loads nothing and runs no script; also one that has not ended."""
+    """Write a run as one page of HTML. It loads nothing and runs no script; the run may have not ended."""
     from ..evidence.record_files import events_in
     from ..views.page import page as page_of
     from ..views.site import write_page
@@ -132,7 +133,7 @@ def page(run: str, out: Path | None) -> None:
 @click.command()
 @click.option("--out", metavar="DIR", type=PATH, help="Where; the folder `site` if absent.")
 def site(out: Path | None) -> None:
-    """Write a page for each run of the project, and an index of them, into a folder that holds nothing else."""
+    """Write a page for each run, and an index of them. The folder holds nothing else."""
     from ..runtime.log.events import RunStarted
     from ..views import site as pages
 
@@ -150,7 +151,7 @@ def site(out: Path | None) -> None:
 @click.option("--endpoint", required=True, metavar="URL", help="Such as http://127.0.0.1:4318/v1/traces.")
 @HEADERS
 def push(runs: tuple[str, ...], endpoint: str, headers: dict[str, str]) -> None:
-    """Send the traces of recorded runs to an OTLP receiver; without a RUN, of all of them."""
+    """Send traces of recorded runs to an OTLP receiver. Without a RUN, of all of them."""
     from ..evidence.record_files import recorded_log
     from ..tracing.push import push as push_spans
     from ..tracing.spans import spans_of
