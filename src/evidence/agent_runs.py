@@ -186,8 +186,20 @@ async def arecord(
 ) -> RunResult:
     """Do as `record` does in the running event loop.
 
-    A cancellation by the caller stops the run, and is raised again once the four files are in place. `started` is given
-    the world of the run, whose `stop` may be called from any thread.
+    A cancellation by the caller stops the run, and is raised again once the four files are in place.
+
+    Args:
+        agent: As of `record`.
+        question: Likewise.
+        out: Likewise.
+        replace: Likewise.
+        listen: Likewise.
+        started: Is given the world of the run, whose `stop` may be called from any thread.
+        **options: See RunOptions.
+
+    Raises:
+        OutputError: As of `record`.
+        InputError: Likewise.
     """
     folder = cleared(out, replace=replace)
     source = new_run(agent, question, options, leaves=False, started=started)
@@ -220,7 +232,14 @@ def resume(
 async def aresume(
     agent: Agent, out: str | Path, *, settled: Mapping[str, Word] | None = None, listen: Listen | None = None
 ) -> RunResult:
-    """Do as `resume` does in the running event loop; a cancellation is as of `arecord`."""
+    """Do as `resume` does in the running event loop; a cancellation is as of `arecord`.
+
+    Args:
+        agent: As of `resume`.
+        out: Likewise.
+        settled: Likewise.
+        listen: Likewise.
+    """
     folder = Path(out)
     source = _open_run(agent, folder, leaves=False)
     return agent.result_of(await recording.resume_async(source, folder, settled or {}, listen))
@@ -237,6 +256,13 @@ def _open_run(agent: Agent, folder: Path, *, leaves: bool = True) -> AgentRun:
 def replay(agent: Agent, out: str | Path) -> RunResult:
     """Make a recorded run again from its log alone: no model, no tool, no file and no network is touched.
 
+    Args:
+        agent: The agent, as it was.
+        out: The folder of the record.
+
+    Returns:
+        What the run came to.
+
     Raises:
         RecordError: The record cannot be read.
         Diverged: A line would be another one today; the exception names it.
@@ -251,6 +277,13 @@ def check(agent: Agent, out: str | Path) -> list[Difference]:
     The record answers for the model, for people, for the network, and for tools that are external. Where an event loop
     is running, `acheck` is to be awaited.
 
+    Args:
+        agent: The agent, as it is today.
+        out: The folder of the record.
+
+    Returns:
+        The differences; none if the record holds.
+
     Raises:
         RecordError: No recorded run lies there.
     """
@@ -258,7 +291,12 @@ def check(agent: Agent, out: str | Path) -> list[Difference]:
 
 
 async def acheck(agent: Agent, out: str | Path) -> list[Difference]:
-    """Do as `check` does in the running event loop."""
+    """Do as `check` does in the running event loop.
+
+    Args:
+        agent: As of `check`.
+        out: Likewise.
+    """
     folder = Path(out)
     try:
         source = AgentRun.of(agent, folder)

@@ -46,7 +46,12 @@ class TachographError(Exception):
 class InputError(TachographError):
     """Bad input. `str()` is one line: `file:line:column: what is wrong; what to do`.
 
-    `line` and `column` count from 1; either may be None where a file has no such place.
+    Args:
+        message: What is wrong.
+        file: Where, or None.
+        line: The line, from 1; None where the file has no such place.
+        column: The column, likewise.
+        remedy: What to do, or None.
     """
 
     exit_code = 2
@@ -114,7 +119,11 @@ class ModelError(TachographError):
 class TransientModelError(ModelError):
     """A model callable failed in a way that is worth another attempt.
 
-    `retry_after_ms` is what the provider asked for, or None.
+    Args:
+        message: What went wrong; it is in a warning, and in no record.
+        retry_after_ms: The wait that the provider asked for, or None.
+        status: The HTTP status, or None.
+        service_text: What the service said, which the record holds without secrets, or None.
     """
 
     def __init__(

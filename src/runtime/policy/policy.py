@@ -138,7 +138,14 @@ class Policy:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """Make a policy from plain data. Raises PolicyError."""
+        """Make a policy from plain data.
+
+        Args:
+            data: What a policy file holds. It cannot have `extends`.
+
+        Raises:
+            PolicyError: The data is not exactly a policy.
+        """
         try:
             plain = as_json(dict(data) if isinstance(data, Mapping) else data)
         except ValueError as error:
