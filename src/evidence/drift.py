@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..fail.errors import InputError
 from ..runtime.formats.escape import workflow_command
@@ -73,7 +72,7 @@ def causes(found: Found) -> list[Cause]:
     inputs: dict[Difference, set[str]] = {}
     for name, differences in found.items():
         gravest = min(differences, key=_gravity)
-        story = msgspec.structs.replace(gravest, rests_on=())
+        story = structs.replace(gravest, rests_on=())
         runs.setdefault(story, []).append(name)
         inputs.setdefault(story, set()).update(gravest.rests_on)
     by_heading: dict[str, Cause] = {}

@@ -12,8 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
@@ -349,7 +348,7 @@ class Task(AgentFile):
         said = stub.turns if stub is not None else []
         if place and stub is not None:
             said, where = stub.agents.get(place[:-1], []), join(["llm", "stub", "agents", place[:-1]])
-        turns = [msgspec.to_builtins(turn) for turn in said]
+        turns = [to_builtins(turn) for turn in said]
         return Script(turns, lambda pointer, *words: self.error(f"{where}{pointer}", *words), name)
 
 

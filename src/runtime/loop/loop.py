@@ -33,7 +33,6 @@ from ...fail.catalog import CONTINUE, Answered, Classification, Denied, FailureM
 from ..driver import Driver
 from ..effects import AskModel
 from ..log import events as log
-from ..log.events import Compacted, Failed, ModelReplied, Received, RunEnded, StepEnded, Stopped, TurnEnded
 from ..log.values import USER
 from ..models.failure_messages import ask_for_summary, heard, refused_answer, summed_up
 from ..models.types import LLMInput, Messages
@@ -46,11 +45,11 @@ from .calls import make_calls
 from .state import RunSpec, RunState, ended_as
 
 
-async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
+async def run_loop(spec: RunSpec, driver: Driver) -> tuple[log.RunEnded, Messages]:
     """Take one question from start to ending, and return the last line and the messages."""
     run = RunState(spec, driver, _live)
     found, answer = await _live(run)
-    ended = RunEnded(at="end", sha256=driver.journal.sha256, **ended_as(found, answer))
+    ended = log.RunEnded(at="end", sha256=driver.journal.sha256, **ended_as(found, answer))
     run.note(ended)
     return ended, run.window.messages()
 
@@ -74,13 +73,13 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
         if found is not None and found.ending is not None:
             await run.stop_children(resting=not spec.is_session or run.stopped is not None)
         added, cut = run.window.take_digest()
-        run.note(StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost, cut=cut))
+        run.note(log.StepEnded(at=run.at("e"), added=added, mode=run.mode or "", cost=run.cost, cut=cut))
         if found is None or found.ending is None:
             continue
         if not spec.is_session or run.stopped is not None:
             return found, answer
         run.answer, run.waits = answer, True
-        run.end_turn(TurnEnded(at=run.at("t"), **ended_as(found, answer)))
+        run.end_turn(log.TurnEnded(at=run.at("t"), **ended_as(found, answer)))
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
@@ -99,7 +98,7 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     if found is not None:
         return found, None
     reply = await _ask_model(run, "m", run.window.messages())
-    if not isinstance(reply, ModelReplied):
+    if not isinstance(reply, log.ModelReplied):
         return reply, None
     run.window.add_reply(reply)
     if reply.calls:
@@ -153,7 +152,7 @@ async def _receive(run: RunState) -> bool:
         run.window.begin_turn()
     run.waits = False
     if run.mailbox:
-        run.note(Received(at=run.at("r"), messages=[*run.mailbox]))
+        run.note(log.Received(at=run.at("r"), messages=[*run.mailbox]))
         for message in run.mailbox:
             text = message.text if message.sender == USER else run.window.shown(message.text)
             run.window.add(heard(message.sender, text))
@@ -172,7 +171,7 @@ def _do_as_asked(run: RunState) -> bool:
             run.plan_again()
             run.note(log.CallEnded(at=at, told={"planning": run.is_planning}))
         else:
-            run.note(Compacted(at=at, undone=run.window.take_back(), size=run.window.size))
+            run.note(log.Compacted(at=at, undone=run.window.take_back(), size=run.window.size))
     return True
 
 
@@ -191,18 +190,18 @@ async def _compact(run: RunState) -> Classification | None:
     messages = run.window.older_half(keep) if is_full else 0
     if messages:
         reply = await _ask_model(run, "s", run.window.first(messages, ask_for_summary(focus or "")))
-        if not isinstance(reply, ModelReplied):
+        if not isinstance(reply, log.ModelReplied):
             return reply
         if reply.calls or not reply.answer:
             found = run.give_up(FailureMode.LLM_INVALID_OUTPUT)
             return found if found.ending is not None else None
         run.window.sum_up(messages, summed_up(reply.answer))
     if results or messages:
-        run.note(Compacted(at=run.at("s"), results=results, messages=messages, size=run.window.size))
+        run.note(log.Compacted(at=run.at("s"), results=results, messages=messages, size=run.window.size))
     return None
 
 
-async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplied | Classification:
+async def _ask_model(run: RunState, key: str, messages: Messages) -> log.ModelReplied | Classification:
     """Ask the model, with retries, and then its fallbacks. Returns a usable reply, or what follows."""
     spec = run.spec
     schema = spec.output.schema if spec.output and key == "m" else None  # a summary is text
@@ -215,26 +214,26 @@ async def _ask_model(run: RunState, key: str, messages: Messages) -> ModelReplie
         )
         effect = AskModel(request, spec.redactor, spec.ask[number], number)
         outcome, attempts = await with_retries(run, key, effect, idempotent=True, before=attempts)
-        usage = outcome.usage if isinstance(outcome, ModelReplied) else None
+        usage = outcome.usage if isinstance(outcome, log.ModelReplied) else None
         run.cost += run.authority.settle(reserved, model, usage)
-        if type(outcome) is not Failed or not run.authority.has_time():
+        if type(outcome) is not log.Failed or not run.authority.has_time():
             break
-    if isinstance(outcome, ModelReplied):
+    if isinstance(outcome, log.ModelReplied):
         problem = outcome.problem
         if not problem and outcome.answer is not None and not outcome.answer.strip():
             problem = "an empty answer"
         if problem:
             return _unusable(run, problem, outcome)
         return run.classify(Refused()) if outcome.finish == "refusal" else outcome
-    if isinstance(outcome, Stopped):
+    if isinstance(outcome, log.Stopped):
         return run.stopped_by(outcome.why)
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, log.Failed)
     if outcome.kind == "invalid":
         return _unusable(run, "no reply of a usable shape")
     return run.give_up(FailureMode.LLM_FAILURE)
 
 
-def _unusable(run: RunState, problem: str, reply: ModelReplied | None = None) -> Classification:
+def _unusable(run: RunState, problem: str, reply: log.ModelReplied | None = None) -> Classification:
     """Tell the model that its reply cannot be used, unless that ends the run; each call of it still gets a message."""
     found = run.give_up(FailureMode.LLM_INVALID_OUTPUT)
     if found.ending is None:

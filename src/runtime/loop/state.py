@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from ...fail import catalog
-from ...fail.catalog import Classification, FailureMode, Rule
 from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Ended, HandedOver
@@ -116,12 +115,12 @@ def _head_of(policy: Policy) -> PolicyHead:
     return PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides)
 
 
-def ended_as(found: Classification, answer: str | None) -> dict[str, Any]:
+def ended_as(found: catalog.Classification, answer: str | None) -> dict[str, Any]:
     """Return what the line says that ends a turn, an agent or the run, given what follows from its last step."""
     return {"ending": str(found.ending), "answer": answer, "mode": str(found.mode or "")}
 
 
-Live = Callable[["RunState"], Coroutine[Any, Any, tuple[Classification, str | None]]]
+Live = Callable[["RunState"], Coroutine[Any, Any, tuple[catalog.Classification, str | None]]]
 """Lets an agent take steps until one has an ending, and returns it with the answer."""
 
 
@@ -183,7 +182,7 @@ class RunState:
         self.waits = spec.is_session and not spec.question
         self.answer: str | None = None
         self.step = 0
-        self.mode: FailureMode | None = None
+        self.mode: catalog.FailureMode | None = None
         self.cost = 0
         self.changes: defaultdict[str, int] = defaultdict(int)
         self._decisions: defaultdict[str, int] = defaultdict(int)
@@ -199,7 +198,7 @@ class RunState:
     def _act_under(self, authority: Authority, is_planning: bool = False, background: int = 0) -> None:
         self.authority, self.gate, self.is_planning = authority, authority.gate, is_planning
         # what other policies refused is decided anew, unless a person refused it
-        self.refused = {key: rule for key, rule in self.refused.items() if rule == Rule.APPROVAL}
+        self.refused = {key: rule for key, rule in self.refused.items() if rule == catalog.Rule.APPROVAL}
         authority.background = background  # the same agents are at work for it
         self.window.most = 0 if self.spec.window is None else self.spec.window.max_message_bytes
 
@@ -344,7 +343,7 @@ class RunState:
         starts = int(tool is not None and tool.agent is not None and self.mate(call.name) is None)
         self.counted[self.at(key)] = starts, self.authority.count_call(call, starts)
 
-    def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
+    def give_up(self, mode: catalog.FailureMode, tool: str = "") -> catalog.Classification:
         """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""
         word = self.gate.policy.on_failure(tool, self._failures)
         found = catalog.classify(catalog.GaveUp(mode), self.gate.policy.on_deny, word)
@@ -352,13 +351,13 @@ class RunState:
         self.mode = mode
         return found
 
-    def stopped_by(self, why: str) -> Classification:
+    def stopped_by(self, why: str) -> catalog.Classification:
         """Return what follows from a stop, and note its mode."""
         return self.classify(catalog.Stopped(catalog.StopReason(why)))
 
     def classify(
         self, happening: catalog.Happening, on_failure: str = "terminate", *, above: int = 0
-    ) -> Classification:
+    ) -> catalog.Classification:
         """Return what follows from a happening, and note its mode; a denial may be by a policy above."""
         found = catalog.classify(happening, self.authority.on_deny(above), on_failure)
         self.mode = found.mode or self.mode  # what ends the run comes last

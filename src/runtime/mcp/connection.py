@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
 from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -251,7 +250,7 @@ def _in_whole_characters(line: bytes) -> bytes:
     return line
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     """Yield what the SDK takes as a transport."""
     if place.command:
@@ -286,7 +285,7 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
         yield streamable_http_client(place.url, http_client=http, max_sse_event_size=MOST_BYTES)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     """Run a program, a message a line; it, and all that it starts, ends with the context."""
     import anyio

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UnsetType
 
 from ...fail.errors import InputError, PolicyError
 from ..formats.documents import TypedDocument, read_document
@@ -191,7 +190,7 @@ class Policy:
         budget = self._file.loop_budget
         said = msgspec.structs.asdict(budget)
         numbers = {name: value for name, value in said.items() if type(value) is int}
-        if not isinstance(budget.max_cost, UnsetType):
+        if not isinstance(budget.max_cost, msgspec.UnsetType):
             numbers["max_cost"] = millionths(budget.max_cost)
         return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
 
@@ -219,12 +218,12 @@ class Policy:
         demanded = self._conditions(name, "arguments", rules.arguments)
         asked = self._conditions(name, "ask_if", rules.ask_if)
         urls = methods = mounts = None
-        if not isinstance(rules.urls, UnsetType):
+        if not isinstance(rules.urls, msgspec.UnsetType):
             entries = [(url, METHODS) for url in rules.urls]
             urls = self._leaf_at(join(["tools", name, "urls"]), lambda: Urls(entries, is_for_all=False))
-        if not isinstance(rules.methods, UnsetType):
+        if not isinstance(rules.methods, msgspec.UnsetType):
             methods = Methods(rules.methods, self.urls)
-        if not isinstance(rules.mounts, UnsetType):
+        if not isinstance(rules.mounts, msgspec.UnsetType):
             mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
         return ToolRuleSet(
             Demanded(demanded),

@@ -14,7 +14,6 @@ from typing import Any, Final
 from msgspec import Struct, structs, to_builtins
 
 from ...fail import errors
-from ...fail.errors import MAX_CLASS_NAME, MAX_SAID, class_of
 from ..branches import Pending
 from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
@@ -134,16 +133,16 @@ class Performer:
         except BaseException as error:
             if errors.asks_to_end(error):
                 raise
-            if class_of(error) != "CancelledError":
+            if errors.class_of(error) != "CancelledError":
                 errors.warn_of(f"the hook {effect.data['event']} failed", error, effect.redactor.text)
             kind = "timeout" if isinstance(error, TimeoutError) else "other"
-            return Failed(at=at, error=class_of(error), kind=kind)  # type: ignore[arg-type]
+            return Failed(at=at, error=errors.class_of(error), kind=kind)  # type: ignore[arg-type]
         try:
             plain = strict_json.as_json(answer)
             if plain is not None and not isinstance(plain, dict):
                 raise strict_json.NotJson("no object")
         except strict_json.NotJson:
-            return Failed(at=at, error=type(answer).__name__[:MAX_CLASS_NAME], kind="invalid")
+            return Failed(at=at, error=type(answer).__name__[: errors.MAX_CLASS_NAME], kind="invalid")
         return HookAnswered(at=at, answer=plain)
 
     async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
@@ -203,11 +202,11 @@ class Performer:
             kind = "other"
         elif isinstance(error, errors.ToolFailure):
             said = errors.text_of(error, effect.redactor.text)
-        elif kind == "other" and self.fault(at) is None and class_of(error) != "CancelledError":
+        elif kind == "other" and self.fault(at) is None and errors.class_of(error) != "CancelledError":
             errors.warn_of(effect.tool.file, error, effect.redactor.text)
         return Failed(
             at=at,
-            error=class_of(error),
+            error=errors.class_of(error),
             kind=kind,  # type: ignore[arg-type]
             harmless=isinstance(error, ConnectionRefusedError) and not io.has_acted,
             said=said,
@@ -243,7 +242,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         if not isinstance(plain, dict):
             raise strict_json.NotJson("no object")
     except strict_json.NotJson as error:
-        kind = type(result).__name__[:MAX_CLASS_NAME]
+        kind = type(result).__name__[: errors.MAX_CLASS_NAME]
         return Failed(at=at, error=kind, kind="invalid", place=error.reason, met=io.met)
     size = len(strict_json.canonical(plain))
     if size > effect.max_bytes:
@@ -271,12 +270,12 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
     if isinstance(error, errors.ModelError):
         status = error.status if type(error.status) is int else 0
         said = _short(effect.redactor.text(clean_text(error.service_text or "")))
-    if is_told and class_of(error) != "CancelledError":
+    if is_told and errors.class_of(error) != "CancelledError":
         words = f"; the service said: {said}" if said else ""
         errors.warn_of("the model failed", error, effect.redactor.text, words)
     return Failed(
         at=at,
-        error=class_of(error),
+        error=errors.class_of(error),
         kind=kind,  # type: ignore[arg-type]
         retry_after_ms=after,
         status=status,
@@ -287,7 +286,7 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
 
 def _short(text: str) -> str:
     """Return a text up to the last whole word that may be kept; it was redacted as a whole."""
-    return text if len(text) <= MAX_SAID else text[:MAX_SAID].rpartition(" ")[0]
+    return text if len(text) <= errors.MAX_SAID else text[: errors.MAX_SAID].rpartition(" ")[0]
 
 
 def _whole_ms(wanted: object) -> int | None:

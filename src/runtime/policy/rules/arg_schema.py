@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, json
 
 from ...formats.escape import quote_untrusted
 from ...log.values import Call
@@ -102,7 +101,7 @@ class ArgSchemaRule(Rule):
             return "the arguments fit the schema"
         place, names = quote_untrusted(wrong.pointer or "/"), ""
         if wrong.keyword in ("additionalProperties", "required") and wrong.limit.startswith("["):
-            names = ", ".join(map(quote_untrusted, msgspec.json.decode(wrong.limit)))
+            names = ", ".join(map(quote_untrusted, json.decode(wrong.limit)))
         if wrong.keyword == "additionalProperties" and names:
             return f"there is no argument {names} in {place}"
         if wrong.keyword == "required":
