@@ -13,8 +13,7 @@ from ..runtime.log.values import Call, Reach
 from ..runtime.policy.gate import GATE_ERROR, Gate
 from ..runtime.policy.leaf import Question
 from ..runtime.policy.policy import Policy
-from ..runtime.policy.sections import PolicyFile
-from ..runtime.resources.http_methods import METHODS
+from ..runtime.policy.sections import METHODS, PolicyFile
 from .edit import least_edit, with_leaf
 
 # what gives permissions begins empty, and what narrows them, or decides no call, stays as it is

@@ -16,7 +16,6 @@ from ..formats.strict_json import as_json, canonical
 from ..formats.strict_yaml import Document
 from ..log.values import Call
 from ..redaction.redactor import Redactor
-from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..resources.url import Malformed
 from ..schema.validator import SchemaValidator
 from .prices import Price, millionths
@@ -29,7 +28,7 @@ from .rules.resources import Places
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
-from .sections import Condition, OnFailure, PolicyFile, Retry, ToolRules
+from .sections import METHODS, SAFE_METHODS, Condition, OnFailure, PolicyFile, Retry, ToolRules
 
 T = TypeVar("T")
 _IN_CODE = "<policy>"

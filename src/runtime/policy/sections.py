@@ -3,7 +3,7 @@
 An absent section allows nothing; an empty list means none.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, json
 
@@ -17,6 +17,9 @@ ModelKey = Annotated[
     str, Meta(pattern=r"^[a-z0-9_.-]+:[^\s]+$(?!\n)", max_length=250, examples=["openai:gpt-5-mini"])
 ]
 Method = Literal["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"]
+METHODS: Final[tuple[str, ...]] = get_args(Method)
+# What an entry of the URL allowlist allows that names no methods. They ask for something and change nothing.
+SAFE_METHODS: Final = ("GET", "HEAD")
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):

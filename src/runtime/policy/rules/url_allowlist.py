@@ -12,11 +12,11 @@ from msgspec import Struct
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call, Reach
-from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
 from ...tools.contract import Tool
 from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
+from ..sections import METHODS, SAFE_METHODS
 
 _EXAMPLE = parse_url("https://example.test/")
 
