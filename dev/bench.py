@@ -29,8 +29,8 @@ from jsonschema_rs import Draft202012Validator
 from msgspec import structs
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, WindowLimits
+from tachograph.evidence.check import replay
 from tachograph.evidence.record import record
-from tachograph.evidence.replay import replay
 from tachograph.evidence.run_source import drive
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.runtime.log.events import Arrived, Event, TurnEnded

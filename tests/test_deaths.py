@@ -13,10 +13,10 @@ import pytest
 
 import tachograph
 from tachograph import Agent, Policy, tool
+from tachograph.evidence.check import replay
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import read_files, recorded_lines
-from tachograph.evidence.replay import replay
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import RecordError

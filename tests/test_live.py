@@ -12,7 +12,7 @@ import pytest
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, arecord, check
 from tachograph.evidence.agent_runs import AgentRun
-from tachograph.evidence.replay import replay
+from tachograph.evidence.check import replay
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, TransientModelError
 from tachograph.runtime.clock import monotonic_ns

@@ -13,11 +13,10 @@ from typing import get_args
 
 import pytest
 
-from tachograph.evidence.check import check
+from tachograph.evidence.check import check, replay
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import NAMES, events_in, read_files
-from tachograph.evidence.replay import replay
 from tachograph.evidence.show import line_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError

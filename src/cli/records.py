@@ -98,7 +98,7 @@ def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -
 
     With --policy, say at which decision each run would go another way.
     """
-    from ..evidence.replay import replay as replay_run
+    from ..evidence.check import replay as replay_run
     from ..review.replays import what_if
     from ..runtime.log.journal import Diverged
     from ..runtime.policy.policy import Policy

@@ -26,11 +26,11 @@ from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real, run_in_new_loop
 from . import record as recording
 from .check import check_async, in_itself
+from .check import replay as replay_source
 from .compare import Difference
 from .folder import not_ended, partial_of, read_key
 from .record import Listen
 from .record_files import NAMES, STATE, head_in
-from .replay import replay as replay_source
 
 
 class AgentRun:

@@ -27,11 +27,12 @@ from ..runtime.log.events import Event, Outcome, Settled, Stopped
 from ..runtime.log.journal import Leak
 from ..runtime.log.steps import steps_of
 from ..runtime.policy.policy import Policy
-from ..runtime.run import make_run, taken_in
+from ..runtime.run import RunMade, make_run, taken_in
+from ..runtime.world.virtual import run_now
 from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
 from .manifest import MANIFEST, Inputs, read_manifest
 from .record import inputs_of, redacted
-from .record_files import STATE, read_files, whole_log
+from .record_files import STATE, read_files, recorded_log, whole_log
 from .run_source import RunSource, drive
 from .sources import is_performed_again
 from .verify import verify
@@ -87,6 +88,16 @@ def in_itself(folder: Path, name: str) -> list[Difference]:
     kind = "DAMAGE" if problems and verify(folder, name, rendered=False) else "OTHER"
     parts = [problem.removeprefix(f"{name}/").partition(": ") for problem in problems]
     return [Difference(kind, at, words) for at, _, words in parts]
+
+
+def replay(source: RunSource, folder: Path, name: str) -> RunMade:
+    """Make a run again under today's policy and code from its log alone: no model, no tool and no file is touched.
+
+    Raises:
+        RecordError: The record cannot be read.
+        Diverged: A line would be another one today.
+    """
+    return run_now(make_run(source.run_spec(), source.head(), None, recorded_log(folder, name)))
 
 
 class _Rerun:
