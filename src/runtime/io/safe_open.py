@@ -258,33 +258,27 @@ def list_files(root: Root) -> list[str]:
     What cannot be looked into is left out, unless it is `root` itself: then this raises PermissionError.
     """
     paths: list[str] = []
-    _list(root, os.open(".", _LIST_FLAGS, dir_fd=root.fd), (), paths)
+    _list(root, root.fd, (".",), paths)
     return paths
 
 
-def _list(root: Root, folder: int, prefix: tuple[str, ...], paths: list[str]) -> None:
-    """List an open folder and what is below it, then close it."""
-    with closing(folder):
+def _list(root: Root, parent: int, place: tuple[str, ...], paths: list[str]) -> None:
+    """List a folder, whose name comes last in its place, and what is below it, unless it is a mount point."""
+    with closing(os.open(place[-1], _LIST_FLAGS, dir_fd=parent)) as folder:
+        if place[1:] and os.fstat(folder).st_dev != root.device:
+            return
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)
         for entry in listed:
             if len(paths) >= MAX_LISTED:
                 raise OSError("too many files")
-            path = (*prefix, entry.name)
+            path = (*place, entry.name)
             # unreadable, gone, or a link by now
             with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
                 if entry.is_dir(follow_symlinks=False):
-                    if len(path) < MAX_DEPTH:
-                        _list_below(root, folder, path, paths)
+                    if len(path) <= MAX_DEPTH:
+                        _list(root, folder, path, paths)
                 elif entry.is_file(follow_symlinks=False) and not _is_shared(
                     root, entry.stat(follow_symlinks=False)
                 ):
-                    paths.append("/".join(path))
-
-
-def _list_below(root: Root, folder: int, path: tuple[str, ...], paths: list[str]) -> None:
-    below = os.open(path[-1], _LIST_FLAGS, dir_fd=folder)
-    if os.fstat(below).st_dev != root.device:
-        os.close(below)
-        return
-    _list(root, below, path, paths)
+                    paths.append("/".join(path[1:]))
