@@ -226,7 +226,7 @@ def test_a_folder_for_writing_overlaps_no_other(tmp_path: Path, where: str) -> N
 def test_a_task_places_files_and_links(tmp_path: Path) -> None:
     with Workspace({"desk": Mount("write")}) as workspace:
         workspace.place("desk/a/x.md", "\u00e9")
-        workspace.place_link("desk/a/l", "../x")
+        workspace.place("desk/a/l", None, "../x")
         io = ToolIO(workspace, TOOLS["write"], decide, "k")
         assert io.list("desk") == ["desk/a/x.md"] and io.read("desk/a/x.md") == "\u00e9"
         with pytest.raises(PermissionError):
@@ -236,4 +236,4 @@ def test_a_task_places_files_and_links(tmp_path: Path) -> None:
             with pytest.raises(Malformed):
                 workspace.place(bad, "x")
             with pytest.raises(Malformed):
-                workspace.place_link(bad, "x")
+                workspace.place(bad, None, "x")

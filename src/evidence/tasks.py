@@ -301,10 +301,7 @@ class Task(AgentFile):
                 mount = parse_path(item.path).mount
                 if mount in self.spec.mounts or mount not in workspace.roots:
                     raise self.error(place, f"{mount!r} is not a private mount", "name one without a folder")
-                if item.text is not None:
-                    workspace.place(item.path, item.text)
-                else:
-                    workspace.place_link(item.path, item.link or "")
+                workspace.place(item.path, item.text, item.link or "")
             except (Malformed, OSError) as error:
                 raise self.error(place, f"cannot be set up ({error})", "write mount/file") from None
 

@@ -189,12 +189,10 @@ class Workspace:
             shutil.rmtree(folder, ignore_errors=True)
         self._temporary.clear()
 
-    def place(self, path: str, text: str) -> None:
-        """Put a file into a mount before the run starts. Raises Malformed or OSError."""
+    def place(self, path: str, text: str | None, link: str = "") -> None:
+        """Put a file, or a symbolic link, into a mount before the run starts. Raises Malformed or OSError."""
         target = parse_path(path)
-        write_file(self.roots[target.mount], target.parts, text.encode(), lambda: None)
-
-    def place_link(self, path: str, to: str) -> None:
-        """Put a symbolic link into a mount before the run starts. Raises Malformed or OSError."""
-        target = parse_path(path)
-        make_link(self.roots[target.mount], target.parts, to)
+        if text is None:
+            make_link(self.roots[target.mount], target.parts, link)
+        else:
+            write_file(self.roots[target.mount], target.parts, text.encode(), lambda: None)
