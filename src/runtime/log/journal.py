@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ...fail.errors import TachographError, warn
-from ..formats.strict_json import canonical, digest
+from ..formats.strict_json import canonical
 from .events import Event, Outcome, ToolStarted, decode
 from .lines import Line, LineWriter
 
@@ -123,11 +123,6 @@ class Journal:
         """The line of the past that comes next; None where the past is at its end."""
         number = len(self.lines)
         return self._past[number].event if number < len(self._past) else None
-
-    @property
-    def sha256(self) -> str:
-        """The digest of all lines so far."""
-        return digest(self.data)
 
     @property
     def data(self) -> bytes:

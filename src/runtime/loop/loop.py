@@ -32,6 +32,7 @@ from __future__ import annotations
 from ...fail.catalog import CONTINUE, Answered, Classification, Denied, FailureMode, GaveUp, Refused, Rule
 from ..driver import Driver
 from ..effects import AskModel
+from ..formats.strict_json import digest
 from ..log import events as log
 from ..log.values import USER
 from ..models.failure_messages import ask_for_summary, heard, refused_answer, summed_up
@@ -49,7 +50,7 @@ async def run_loop(spec: RunSpec, driver: Driver) -> tuple[log.RunEnded, Message
     """Take one question from start to ending, and return the last line and the messages."""
     run = RunState(spec, driver, _live)
     found, answer = await _live(run)
-    ended = log.RunEnded(at="end", sha256=driver.journal.sha256, **ended_as(found, answer))
+    ended = log.RunEnded(at="end", sha256=digest(driver.journal.data), **ended_as(found, answer))
     run.note(ended)
     return ended, run.window.messages()
 
