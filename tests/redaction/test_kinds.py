@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tachograph.runtime.redaction.kinds import KEY_KINDS, KINDS, RULES, Rule
+from tachograph.runtime.redaction.kinds import KINDS, RULES, Rule
 from tachograph.runtime.redaction.pieces import Pieces
 from tachograph.runtime.redaction.redactor import Redactor, placeholders
-from tests.redaction.shapes import SHAPES, draw, ordinary
+from tests.redaction.shapes import KEY_KINDS, SHAPES, draw, ordinary
 from tests.redaction.work import search
 
 KEY = bytes(32)

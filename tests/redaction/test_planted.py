@@ -24,9 +24,8 @@ from tachograph import (
     tool,
 )
 from tachograph.fail.errors import TransientModelError
-from tachograph.runtime.redaction.kinds import KEY_KINDS
 from tests.commands import exit_code
-from tests.redaction.shapes import SHAPES, draw
+from tests.redaction.shapes import KEY_KINDS, SHAPES, draw
 from tests.tables.rows import roomy
 
 RECORDED = "question instructions history said argument malformed changed result key document person".split()

@@ -65,8 +65,6 @@ RULES: Final = msgspec.json.decode(
     Path(__file__).with_name("secret_rules.json").read_bytes(), type=tuple[Rule, ...]
 )
 KINDS: Final = tuple(sorted({rule.kind for rule in RULES}))
-# a mail address is personal data, but no key, and stands in many harmless texts
-KEY_KINDS: Final = tuple(kind for kind in KINDS if kind != "email")
 # the kind of values that are known by their very text, such as those of the environment
 KNOWN: Final = "env"
 # characters of a known value: to replace a shorter one would tear up ordinary text
