@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..fail.errors import InputError, RecordError
-from .common import AGENT, BAD_INPUT, FAILED, JSON, OK, count, dump, names_of, project_at, say
+from .common import AGENT, BAD_INPUT, FAILED, JSON, OK, PATH, count, dump, names_of, project_at, say
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
@@ -90,9 +90,7 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 @click.command()
 @_runs
 @AGENT
-@click.option(
-    "--policy", "policy_file", metavar="FILE", type=click.Path(path_type=Path), help="By this policy instead."
-)
+@click.option("--policy", "policy_file", metavar="FILE", type=PATH, help="By this policy instead.")
 def replay(runs: tuple[str, ...], agent: str | None, policy_file: Path | None) -> int:
     """Make runs again from their logs alone, and compare every line.
 
