@@ -12,8 +12,7 @@ from typing import Any, Final
 import h11
 
 from ..clock import left
-from ..resources.redirects import REDIRECTS
-from ..resources.url import Target
+from ..resources.url import REDIRECTS, Target
 from .safe_open import MAX_FILE_BYTES
 
 MAX_BODY = MAX_FILE_BYTES  # as sent, and as unpacked

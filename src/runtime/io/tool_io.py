@@ -21,8 +21,7 @@ from ..log.values import Fact, Reach, Touch
 from ..policy.leaf import Verdict
 from ..policy.rules.sandbox_path import UNBOUND
 from ..resources.mount_path import parse_path
-from ..resources.redirects import REDIRECTS, redirected
-from ..resources.url import Malformed, Target, parse_url
+from ..resources.url import REDIRECTS, Malformed, Target, parse_url, redirected
 from ..tools.contract import Tool
 from .decoding import text_of_file
 from .safe_open import MAX_FILE_BYTES, Refused, Root, list_files, read_file, write_file
