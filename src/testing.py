@@ -33,8 +33,7 @@ from .runtime.resources.mount_path import parse_path
 from .runtime.resources.url import Malformed, parse_entry, parse_url
 from .runtime.run import head_of, make_run
 from .runtime.run_result import RunResult
-from .runtime.tools.contract import CLOSED, Tool
-from .runtime.tools.identity import call_key
+from .runtime.tools.contract import CLOSED, Tool, call_key
 from .runtime.world.virtual import Virtual, run_now
 
 

@@ -17,8 +17,8 @@ from tachograph import Tool
 from tachograph.runtime.formats import strict_json
 from tachograph.runtime.log.values import Call
 from tachograph.runtime.schema.python_types import read_as, written
+from tachograph.runtime.tools.contract import call_key
 from tachograph.runtime.tools.functions import tool
-from tachograph.runtime.tools.identity import call_key
 from tachograph.testing import decide
 from tests.functions.kit import TYPES, arguments_of
 from tests.project import POLICY, merged

@@ -18,8 +18,7 @@ from ..log.values import Call, Usage
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
 from ..policy.rules.loop_budget import Need
-from ..tools.contract import Tool
-from ..tools.identity import call_key
+from ..tools.contract import Tool, call_key
 
 _SECOND = 1_000_000_000
 _MINUTE = 60 * _SECOND

@@ -21,11 +21,13 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from ...fail.errors import ToolError
 from ..formats import strict_json
-from ..log.values import ToolOffer
+from ..log.values import Call, ToolOffer
+from ..resources.url import Malformed, parse_url
 from ..schema.defaults import fill_in
 from ..schema.places import Place, places_of
 from ..schema.validator import SchemaValidator, pruned, shape_of, validator_of
@@ -210,6 +212,35 @@ class Tool:
         is_of_loop = self.agent is not None or self.answer is not None or self.inner
         effect = "agent" if is_of_loop else self.effect
         return ToolOffer(self.name, self.description, effect, without_marks(self.input_schema))
+
+
+def call_key(call: Call, tool: Tool | None) -> str:
+    """Return the identity of a call, the same however its URLs are spelled and whether defaults are written out."""
+    arguments: Any = call.arguments
+    if arguments is None:
+        return strict_json.digest(strict_json.canonical([call.name, None, call.text]))
+    if tool is not None:
+        arguments = tool.filled(arguments)
+        for place in tool.places:
+            if place.kind in ("url", "text"):
+                arguments = _spelled(arguments, place.path, place)
+    return strict_json.digest(strict_json.canonical([call.name, arguments]))
+
+
+def _spelled(value: Any, path: tuple[str, ...], place: Place) -> Any:
+    """Return a value with the URLs at a place spelled as the parser spells them."""
+    if not path:
+        if isinstance(value, str) and place.kind_of(value) == "url":
+            with suppress(Malformed):
+                return parse_url(value).url
+        return value
+    head, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        meant = value.keys() if head == "*" else {head} & value.keys()
+        return value | {key: _spelled(value[key], rest, place) for key in meant}
+    if isinstance(value, list) and head == "*":
+        return [_spelled(item, rest, place) for item in value]
+    return value
 
 
 def not_run(args: dict[str, Any], io: Any) -> dict[str, Any]:
