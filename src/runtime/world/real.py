@@ -37,14 +37,7 @@ class Real(Performer):
         listens: Whether the run may wait for somebody outside who says something.
     """
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        *,
-        leaves: bool = False,
-        listens: bool = False,
-        approve: Approve | None = None,
-    ) -> None:
+    def __init__(self, workspace: Workspace, *, leaves: bool, listens: bool, approve: Approve | None) -> None:
         super().__init__(workspace)
         self._approve, self._leaves, self._listens = approve, leaves, listens
         self._loop: asyncio.AbstractEventLoop | None = None
