@@ -80,40 +80,32 @@ class Authority:
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
-    def ask_about(self, call: Call, *, is_at_work: bool = False) -> Ruling:
+    def ask_about(self, call: Call, *, at_work: bool) -> Ruling:
         """Ask about a proposed call, given whether it is to a team mate at work."""
-        repeats = self._repeats[self.key_of(call)]
-        return self.ask(call, call.name, repeats, explains=True, is_at_work=is_at_work)
+        return self.ask(call, call.name, self._repeats[self.key_of(call)], at_work=at_work)
 
-    def ask(
-        self,
-        about: Any,
-        tool: str = "",
-        repeats: int = 0,
-        *,
-        explains: bool = False,
-        is_at_work: bool = False,
-    ) -> Ruling:
+    def ask(self, about: Any, tool: str = "", repeats: int = 0, *, at_work: bool | None = None) -> Ruling:
         """Ask the gates. Called from any thread for what a tool meets.
 
         Args:
             about: What is asked about.
             tool: As of Question.
             repeats: Likewise.
-            explains: Whether it is a line of the log where it is allowed: about a proposed call.
-            is_at_work: Whether that is to a team mate at work.
+            at_work: Of a proposed call, whether it is to a team mate at work; None for anything else, which is no line
+                of the log where it is allowed.
         """
         found: Ruling | None = None
         for level, one in enumerate(self.chain):
             used: dict[str, int] = one.used
             used["wall_clock_s"] = (self._driver.now - one._begun) // _SECOND
-            if explains:
+            if at_work is not None:
                 times = one._times[tool]
                 lately = len(times) - bisect_right(times, self._driver.now - _MINUTE)
                 here = {"depth": self._depth - one._depth, "at_once": self.background}
-                used = {**used, "calls": len(times), "per_minute": lately, "at_work": is_at_work, **here}
+                used = {**used, "calls": len(times), "per_minute": lately, "at_work": at_work, **here}
             gate = one._gate_below if level else one.gate
-            verdict = gate.ask(Question(about, tool, used, repeats), explains=explains and not level)
+            explains = at_work is not None and not level
+            verdict = gate.ask(Question(about, tool, used, repeats), explains=explains)
             if verdict.decision == "deny":
                 return Ruling(verdict, level)
             if found is None or (verdict.decision == "escalate" != found.verdict.decision):

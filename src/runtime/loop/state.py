@@ -328,7 +328,7 @@ class RunState:
         """Ask about a proposed call, given its place in the step; one that was allowed before counts anew."""
         if (counted := self.counted.pop(self.at(key), None)) is not None:
             self.authority.uncount_call(call, *counted)
-        return self.authority.ask_about(call, is_at_work=self.mate(call.name) is not None)
+        return self.authority.ask_about(call, at_work=self.mate(call.name) is not None)
 
     def has_lost_mate(self, key: str, call: Call) -> bool:
         """Return whether a call was decided as one to a team mate that has ended meanwhile."""
