@@ -113,13 +113,7 @@ def read_plain(path: str | Path, most: int) -> bytes:
 
 
 def read_document(
-    path: str | Path,
-    name: str,
-    kind: type[T],
-    error: type[InputError],
-    *,
-    depth: int = 0,
-    read: Read = read_plain,
+    path: Path, name: str, kind: type[T], error: type[InputError], *, depth: int = 0, read: Read = read_plain
 ) -> TypedDocument[T]:
     """Read a YAML file as typed data, merged over the file that its key `extends` names, relative to it.
 
@@ -151,10 +145,10 @@ def read_document(
             what = "extends a file that extends this one, or too many"
             raise error(what, file=name, line=line, column=column)
         beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
-        base = read_document(Path(path).parent / extends, beside, kind, error, depth=depth + 1, read=read)
+        base = read_document(path.parent / extends, beside, kind, error, depth=depth + 1, read=read)
         document = Document({key: data[key] for key in data if key != "extends"}, document.marks)
     made = TypedDocument(name, document, kind, error, base)
-    made.paths = (*(base.paths if base is not None else ()), Path(path).absolute())
+    made.paths = (*(base.paths if base is not None else ()), path.absolute())
     return made
 
 
