@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from ..evidence.report import turns_in
 from ..evidence.run_source import RunSource
 from ..evidence.sessions import Conversation
 from ..fail.errors import InputError
-from ..runtime.driver import Word
+from ..runtime.driver import Words
 from ..runtime.effects import AskPerson
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
@@ -61,8 +61,8 @@ def talk(
     given: str,
     llm: str | None,
     base_url: str | None,
-    options: tuple[str, ...],
-    settled: Mapping[str, Word],
+    options: Sequence[str],
+    settled: Words,
 ) -> int:
     """Have a conversation at this terminal, new or going on, and return the exit code.
 

@@ -22,6 +22,7 @@ from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task, load_task
 from ..fail.errors import InputError, TaskError
+from ..runtime.driver import Words
 from ..runtime.formats.documents import read_text
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
@@ -159,9 +160,7 @@ def _take(project: Project, name: str) -> bool:
     return False
 
 
-def resume_live(
-    task: Task, folder: Path, settled: Mapping[str, Any], base_url: str | None, approve: bool
-) -> RunMade:
+def resume_live(task: Task, folder: Path, settled: Words, base_url: str | None, approve: bool) -> RunMade:
     """Go on with a run of a live model; arguments as above. Raises InputError."""
     end_as_by_ctrl_c()
     people = approve_at_terminal if approve else None

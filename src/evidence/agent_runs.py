@@ -15,7 +15,7 @@ from msgspec import structs
 from ..fail.errors import InputError, OutputError, RecordError
 from ..runtime.agent import Agent
 from ..runtime.clock import random_hex, random_key, wall_ns
-from ..runtime.driver import Word
+from ..runtime.driver import Words
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, RunStarted
 from ..runtime.loop.state import RunSpec
@@ -207,7 +207,7 @@ async def arecord(
 
 
 def resume(
-    agent: Agent, out: str | Path, *, settled: Mapping[str, Word] | None = None, listen: Listen | None = None
+    agent: Agent, out: str | Path, *, settled: Words | None = None, listen: Listen | None = None
 ) -> RunResult:
     """Go on with a recorded run whose process ended.
 
@@ -230,7 +230,7 @@ def resume(
 
 
 async def aresume(
-    agent: Agent, out: str | Path, *, settled: Mapping[str, Word] | None = None, listen: Listen | None = None
+    agent: Agent, out: str | Path, *, settled: Words | None = None, listen: Listen | None = None
 ) -> RunResult:
     """Do as `resume` does in the running event loop; a cancellation is as of `arecord`.
 

@@ -14,7 +14,7 @@ import msgspec
 
 from ..fail import errors
 from ..runtime.clock import wall_time
-from ..runtime.driver import Word
+from ..runtime.driver import Words
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
 from ..runtime.log.file import LogFile
@@ -88,9 +88,7 @@ async def record_async(
         raise
 
 
-def resume(
-    source: RunSource, folder: Path, settled: Mapping[str, Word], listen: Listen | None = None
-) -> RunMade:
+def resume(source: RunSource, folder: Path, settled: Words, listen: Listen | None = None) -> RunMade:
     """Go on with a run whose process ended; `settled` is a person's word on each effect in doubt.
 
     Raises:
@@ -101,9 +99,7 @@ def resume(
     return _driven(source, folder, resume_async(source, folder, settled, listen))
 
 
-async def resume_async(
-    source: RunSource, folder: Path, settled: Mapping[str, Word], listen: Listen | None = None
-) -> RunMade:
+async def resume_async(source: RunSource, folder: Path, settled: Words, listen: Listen | None) -> RunMade:
     """Do as `resume` does, in a running event loop if the run needs one."""
     partial = folders.partial_of(folder)
     if not (partial / STATE).is_file() or folders.is_unused(partial):
@@ -124,11 +120,7 @@ def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
 
 
 async def _go_on(
-    source: RunSource,
-    folder: Path,
-    settled: Mapping[str, Word],
-    listen: Listen | None,
-    earlier: Sequence[Event] | None = None,
+    source: RunSource, folder: Path, settled: Words, listen: Listen | None, earlier: Sequence[Event] | None
 ) -> RunMade:
     spec, head, partial = source.run_spec(), source.head(), folders.partial_of(folder)
     try:
@@ -158,17 +150,16 @@ async def _go_on(
                 raise errors.InputError("the outcome of this effect is known", file=at, remedy=known)
             open_doubts = [at for at in doubts if at not in settled]
             spec = taken_in(spec, [line.text for line in file.past])
-            words: dict[str, Word] = {}
+            words = dict(settled)
             if open_doubts:
                 from .doubts import probed  # few runs come here
 
-                words = probed(open_doubts, [line.event for line in file.past], spec, workspace)
+                words |= probed(open_doubts, [line.event for line in file.past], spec, workspace)
             world = source.world(workspace)
             task, taken = "/".join(folder.parts[-2:]), set[str]()
             if earlier is not None:
                 world.earlier = earlier_effects(earlier, task, taken)
             try:
-                words |= settled
                 made = await make_run(spec, head, world, file.past, file=file, settled=words, listen=listen)
             finally:
                 await world.close()

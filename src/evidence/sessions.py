@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -15,7 +15,7 @@ from msgspec import structs
 from ..fail.errors import InputError
 from ..runtime.agent import Agent
 from ..runtime.clock import random_hex
-from ..runtime.driver import Word
+from ..runtime.driver import Words
 from ..runtime.formats.durable_write import write_durably
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
@@ -80,7 +80,7 @@ class Conversation(Generic[Made]):
         result_of: Callable[[RunMade], Made],
         path: str | Path,
         listen: Listen | None = None,
-        settled: Mapping[str, Word] | None = None,
+        settled: Words | None = None,
     ) -> None:
         self._begin, self._result_of = begin, result_of
         self._path, self._listen, self._settled = cleared(path), listen, settled or {}
@@ -272,7 +272,7 @@ class Session(Conversation[RunResult]):
         path: str | Path,
         *,
         listen: Listen | None = None,
-        settled: Mapping[str, Word] | None = None,
+        settled: Words | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         def begin(folder: Path | None, started: Callable[[Real], None]) -> RunSource:

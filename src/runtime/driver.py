@@ -33,6 +33,8 @@ from .log.values import NOTHING, THIS_STEP, USER, Message
 from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
+Words = Mapping[str, Word]
+"""A person's word on each effect in doubt, by its address."""
 T = TypeVar("T")
 # in the step of the run, since nobody asked for them
 _Said = log.Arrived | log.CompactAsked | log.PlanAsked | log.UndoAsked | log.Closed
@@ -75,7 +77,7 @@ class Driver:
         journal: Journal,
         world: World | None,
         *,
-        settled: Mapping[str, Word] | None = None,
+        settled: Words | None = None,
         record: Sequence[log.Event] | None = None,
         again: Callable[[str, Effect], bool] = lambda at, effect: False,
         redactor: Redactor,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
 
 from .branches import World
-from .driver import Driver, Word
+from .driver import Driver, Words
 from .effects import Effect
 from .formats.strict_json import canonical
 from .log.events import Event, RunEnded, RunStarted
@@ -65,7 +65,7 @@ async def make_run(
     past: Sequence[Line] = (),
     *,
     file: LogWriter | None = None,
-    settled: Mapping[str, Word] | None = None,
+    settled: Words | None = None,
     record: Sequence[Event] | None = None,
     again: Callable[[str, Effect], bool] = lambda at, effect: False,
     listen: Callable[[Event], None] | None = None,
