@@ -98,7 +98,7 @@ def test_a_log_that_was_rewritten_is_found(tmp_path: Path) -> None:
 def test_lines_in_another_order_are_found(tmp_path: Path) -> None:
     made = [line.event for line in recorded_log(recorded(tmp_path, "call")[1], "run")]
     record, origin = [made[0], made[2], made[1], *made[3:]], Origin(set(), set(), {})
-    (found,) = Comparison(origin, record, made, {}, lambda _: None).differences(is_cut_off=False)
+    (found,) = Comparison(origin, record, made, {}, None).differences(is_cut_off=False)
     assert (found.kind, found.at) == ("OTHER", "1.c0.d")
 
 

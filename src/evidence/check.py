@@ -15,7 +15,6 @@ be had again. What is performed again and what the loop makes has to come out by
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from ..runtime.formats.strict_json import canonical
 from ..runtime.log.events import Event, Outcome, Settled, Stopped
 from ..runtime.log.journal import Leak
 from ..runtime.log.steps import steps_of
-from ..runtime.policy.policy import Policy
 from ..runtime.run import RunMade, make_run, taken_in
 from ..runtime.world.virtual import run_now
 from .compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
@@ -69,7 +67,7 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
     moved |= moved_offers(uncalled, record, rerun.made)
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
     origin = Origin({name for policy in source.policies for name, _ in policy.files}, {*source.files}, tools)
-    comparison = Comparison(origin, record, rerun.made, moved, shows(source.policy))
+    comparison = Comparison(origin, record, rerun.made, moved, source.policy)
     found = comparison.differences(is_cut_off=rerun.cut_off is not None)
     if rerun.cut_off is not None:
         found.append(Difference(*rerun.cut_off, comparison.rests_on(rerun.cut_off[0])))
@@ -77,7 +75,7 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
         # the record said what entered from outside, and when what happened; the task may say something else
         scripted = _Rerun(source, record, script_enters=True)
         await scripted.make(inputs)
-        comparison = Comparison(origin, record, scripted.made, moved, shows(source.policy))
+        comparison = Comparison(origin, record, scripted.made, moved, source.policy)
         found = comparison.differences(is_cut_off=False)
     return with_inputs(moved, found + own)  # of its own, files that are rendered in another way remain
 
@@ -159,13 +157,3 @@ class _Rerun:
     async def _recorded(self, pending: Pending) -> Outcome:
         """Return what the record says of an effect; one that it does not know is not performed either."""
         return self._outcomes.get(pending.at, Stopped(at=pending.at, why="cancelled"))
-
-
-def shows(policy: Policy | None) -> Callable[[Event], str | None]:
-    """Return what says of a line which variable's value it shows, though the policy hides it; a script knows none."""
-    if policy is None or not policy.secret_names:
-        return lambda event: None
-    from ..runtime.agent import live_redactor  # needs an event loop
-
-    redactor = live_redactor(policy, b"")
-    return lambda event: redactor.holds(canonical(event))

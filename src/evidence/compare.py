@@ -14,9 +14,11 @@ from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call, ToolOffer
+from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import PLACEHOLDER
 from .manifest import MANIFEST
 
+Events = Sequence[log.Event]
 GRAVEST_FIRST: Final = ("DAMAGE", "EXPOSURE", "VERDICT", "EFFECT", "ASKED", "ENDING", "OTHER", "INPUT")
 CHANGED: Final = "has changed"
 # what of a head a live model is asked with
@@ -67,18 +69,14 @@ class Comparison:
         record: The recorded lines.
         made: The lines that were made again.
         moved: The inputs that have moved, each with how.
-        shows: Says of a line which hidden variable's value it shows.
+        policy: The policy whose variables no line may show; None where it is not known.
     """
 
     def __init__(
-        self,
-        origin: Origin,
-        record: Sequence[log.Event],
-        made: Sequence[log.Event],
-        moved: Mapping[str, str],
-        shows: Callable[[log.Event], str | None],
+        self, origin: Origin, record: Events, made: Events, moved: Mapping[str, str], policy: Policy | None
     ) -> None:
-        self._origin, self._record, self._made, self._moved, self._shows = origin, record, made, moved, shows
+        self._origin, self._record, self._made, self._moved = origin, record, made, moved
+        self._shows = _shows(policy)
         parts = (re.findall(r"[./]?[^./]+", event.at) for event in made)
         self._reached = {scope for it in parts for scope in accumulate(it)}
         self._calls = [_calls_of(record), _calls_of(made)]
@@ -179,6 +177,16 @@ class Comparison:
         return tuple(sorted({path for path in near if self._moved[path] == CHANGED} or near - tools))
 
 
+def _shows(policy: Policy | None) -> Callable[[log.Event], str | None]:
+    """Return what says of a line which variable's value it shows, though the policy hides it; a script knows none."""
+    if policy is None or not policy.secret_names:
+        return lambda event: None
+    from ..runtime.agent import live_redactor  # needs an event loop
+
+    redactor = live_redactor(policy, b"")
+    return lambda event: redactor.holds(canonical(event))
+
+
 def moved_inputs(recorded: Mapping[str, str], read: Mapping[str, str], *, is_all: bool) -> dict[str, str]:
     """Return which of the inputs of two runs have moved, each with how.
 
@@ -198,9 +206,7 @@ def moved_inputs(recorded: Mapping[str, str], read: Mapping[str, str], *, is_all
     return moved
 
 
-def moved_offers(
-    files: Mapping[str, str], old: Sequence[log.Event], new: Sequence[log.Event]
-) -> dict[str, str]:
+def moved_offers(files: Mapping[str, str], old: Events, new: Events) -> dict[str, str]:
     """Return which files of tools hold something else that a model is offered, given two logs; `files` are by tool."""
     was, now = _offers(*old), _offers(*new)
     return {files[name]: CHANGED for name in now if name in files and was.get(name, now[name]) != now[name]}
@@ -224,7 +230,7 @@ def _changed_offers(old: log.Event | None, new: log.Event | None) -> set[str]:
     return {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
 
 
-def _calls_of(events: Sequence[log.Event]) -> dict[str, Call]:
+def _calls_of(events: Events) -> dict[str, Call]:
     return {call.at: call.call for step in all_steps(steps_of(events)) for call in step.calls}
 
 

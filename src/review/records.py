@@ -10,7 +10,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from ..evidence.check import shows
 from ..evidence.compare import Comparison, Difference, Origin, moved_inputs, moved_offers, with_inputs
 from ..evidence.drift import Mark, bullet_of, drift, some
 from ..evidence.manifest import MANIFEST, read_manifest
@@ -175,7 +174,7 @@ def _differences(
     if head.policy.file != again.policy.file:
         moves.add((head.policy.file, again.policy.file))
     _, of_today = policies.get(again.policy.file, (None, None))
-    found = Comparison(origin, was, made, moved, shows(of_today)).differences(is_cut_off=False)
+    found = Comparison(origin, was, made, moved, of_today).differences(is_cut_off=False)
     words = "is another file; all lines are the same"
     found = found or [Difference("OTHER", it, words) for it in (STATE, TRACE, REPORT) if old[it] != new[it]]
     return with_inputs(moved, found)
