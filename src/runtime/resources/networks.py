@@ -14,11 +14,10 @@ from ..formats.escape import quote_literal
 from .url import Malformed
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # The special-purpose registries of IANA, and what is not unicast. Exceptions that the registries make inside
 # 192.0.0.0/24 and 2001::/23 are anycast services and test beds that no tool has to reach.
-_NOT_PUBLIC: tuple[_Network, ...] = tuple(
+_NOT_PUBLIC = tuple(
     ipaddress.ip_network(text)
     for text in (
         "0.0.0.0/8",  # this host
@@ -54,8 +53,8 @@ class Networks:
 
     def __init__(self, cidrs: Sequence[str]) -> None:
         """Read the networks. Raises Malformed with `index`, the place of the first text that is not a network."""
-        # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
-        self._named: dict[tuple[int, int], set[int]] = {}
+        # version -> bits behind the prefix -> the numbers that such networks begin with: one look a length
+        self._named: dict[int, dict[int, set[int]]] = {4: {}, 6: {}}
         for index, text in enumerate(cidrs):
             # a mask in the place of the length, or a length such as 08, is not read alike everywhere
             if not isinstance(text, str) or not _CIDR.fullmatch(text):
@@ -66,7 +65,7 @@ class Networks:
                 what = f"not a network, or bits are set after its prefix: {quote_literal(text)}"
                 raise Malformed(what, index) from None
             shift = network.max_prefixlen - network.prefixlen
-            known = self._named.setdefault((network.version, shift), set())
+            known = self._named[network.version].setdefault(shift, set())
             known.add(int(network.network_address) >> shift)
 
     def allows(self, address: str) -> bool:
@@ -102,9 +101,7 @@ class Networks:
 
     def _shift(self, address: _Address) -> int | None:
         """Return the bits behind the prefix of the largest of the networks that holds an address, None without one."""
-        own = (
-            (shift, known) for (version, shift), known in self._named.items() if version == address.version
-        )
+        own = self._named[address.version].items()
         return max((shift for shift, known in own if int(address) >> shift in known), default=None)
 
 
