@@ -32,9 +32,7 @@ def policy_test(files: tuple[Path, ...], is_json: bool) -> int:
     results = [(path, *it) for path in files_of_tests(root, files) for it in run_tests(root, path)]
     failed = [lines for _, _, lines in results]
     if is_json:
-        dump(
-            [{"file": relpath(path, root), "test": name, "problems": lines} for path, name, lines in results]
-        )
+        dump([{"file": relpath(path, root), "test": name, "problems": said} for path, name, said in results])
     else:
         for line in chain(*failed):
             say(line)

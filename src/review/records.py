@@ -208,8 +208,7 @@ def _policies(project: Project, revision: Revision) -> tuple[_Policies, list[str
         try:
             old = revision.policy(path) if name in then else None
         except InputError as error:
-            lost += (
-                [f"policy/{name}: read all of it, since the earlier one cannot be: {error}"] if new else []
-            )
+            if new:
+                lost.append(f"policy/{name}: read all of it, since the earlier one cannot be: {error}")
         found[f"policy/{name}"] = old, new
     return found, lost, problems

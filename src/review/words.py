@@ -53,9 +53,8 @@ def summary(changes: Sequence[Change], flips: Sequence[Flip], runs: int | None) 
     """Return how many changes of each kind there are, and how many of some recorded runs go another way."""
     counted = Counter[str](change.kind for change in changes)
     found = [(counted[kind], noun) for kind, noun in _KINDS.items() if counted[kind]]
-    parts = [f"{number} {noun}{'s' * (number != 1)}" for number, noun in found] or [
-        "the policies allow the same"
-    ]
+    parts = [f"{number} {noun}{'s' * (number != 1)}" for number, noun in found]
+    parts = parts or ["the policies allow the same"]
     if runs is not None:
         parts.append(f"{len(flips)} of {runs} recorded runs go another way")
     return ", ".join(parts)

@@ -135,12 +135,11 @@ class Authority:
 
     def take_attempt(self) -> bool:
         """Note that another attempt is made, if all budgets have room for it. Returns whether they have."""
-        needs = [
-            (one.gate.policy.limits, Need("max_attempts", one.used["attempts"], 1)) for one in self.chain
-        ]
-        if may := all(limits.allows(need) for limits, need in needs):
-            self.add("attempts")
-        return may
+        for one in self.chain:
+            if not one.gate.policy.limits.allows(Need("max_attempts", one.used["attempts"], 1)):
+                return False
+        self.add("attempts")
+        return True
 
     def at_once(self) -> int:
         """Return how many more agents may be at work for this one at the same time, at least one."""

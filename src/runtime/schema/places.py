@@ -169,9 +169,7 @@ def parts_of(
         raise ValueError(f"{what}; write out as many as are needed")
     yield path, schema
     root = schema if root is None else root
-    below: list[tuple[Any, tuple[str, ...]]] = [
-        (sub, path) for key in _CHOICES for sub in schema.get(key, ())
-    ]
+    below = [(sub, path) for key in _CHOICES for sub in schema.get(key, ())]
     below.append((target_of(root, schema.get("$ref")), path))
     declared = schema.get("properties", {})
     if isinstance(star := declared.get("*"), dict) and MARK in star:

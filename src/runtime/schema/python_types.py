@@ -141,9 +141,8 @@ def _read_model(kind: Any, data: Any) -> Any:
 
 def _model_data(value: Any) -> Any:
     data = value.model_dump(mode="json", by_alias=True)
-    with suppress(
-        TypeError
-    ):  # models that cannot be hashed may stand in a set, and then there is no such form
+    # models that cannot be hashed may stand in a set, and then there is no such form
+    with suppress(TypeError):
         return _in_order(value.model_dump(by_alias=True), data)
     return data
 

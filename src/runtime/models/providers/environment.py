@@ -43,9 +43,8 @@ class Endpoint:
         except ValueError:
             is_address = False
         if not is_address or not _PLAIN.fullmatch(url):
-            raise InputError(
-                f"{named} is not a plain URL", remedy="write http://HOST:PORT or https://HOST/PATH"
-            )
+            remedy = "write http://HOST:PORT or https://HOST/PATH"
+            raise InputError(f"{named} is not a plain URL", remedy=remedy)
         try:
             self.is_loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
         except ValueError:
