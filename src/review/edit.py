@@ -12,30 +12,18 @@ from ..runtime.policy.leaf import Leaf, Question, Unreadable
 from ..runtime.policy.policy import Policy
 
 
-class Edit(NamedTuple):
-    """One entry more of a policy.
-
-    Attributes:
-        place: The JSON Pointer of what is changed.
-        words: What it allows more.
-    """
-
-    place: str
-    words: str
-
-
 class LeastEdit(NamedTuple):
     """What lets a question pass.
 
     Attributes:
         gate: The gate with the edits.
-        edits: The edits.
+        edits: Each entry more: the JSON Pointer of what is changed, and what it allows more in words.
         refused: What no edit changes, since a person has to decide, or since no policy can allow it; None where the
             gate denies the question no more.
     """
 
     gate: Gate
-    edits: list[Edit]
+    edits: list[tuple[str, str]]
     refused: Judged | None = None
 
 
@@ -58,7 +46,7 @@ def least_edit(gate: Gate, question: Question, denied_by: str = "") -> LeastEdit
         question: The question.
         denied_by: The rule that may deny it all the same; "" for none.
     """
-    edits: list[Edit] = []
+    edits: list[tuple[str, str]] = []
     while (judged := _denial(gate, question)) is not None and judged.rule.id != denied_by:
         leaf = None if isinstance(judged.point, Unreadable) else judged.leaf.plus(judged.point)
         if leaf is None:
@@ -67,7 +55,7 @@ def least_edit(gate: Gate, question: Question, denied_by: str = "") -> LeastEdit
             policy = with_leaf(gate.policy, judged.pointer, leaf)
         except PolicyError:  # it would hold what no policy may, such as a name that no tool can have
             return LeastEdit(gate, edits, judged)
-        edits += [Edit(judged.pointer, words) for words in dict(leaf.beyond(judged.leaf))]
+        edits += [(judged.pointer, words) for words in dict(leaf.beyond(judged.leaf))]
         gate = Gate(policy, gate.tools.values(), gate.rules)
     return LeastEdit(gate, edits)
 

@@ -65,8 +65,8 @@ def _what_would_allow(gate: Gate, question: Question) -> Iterator[str]:
     if least.refused is not None:
         yield f"no edit  {least.refused.rule.id:15} for a person to decide: {least.refused.reason}"
         return
-    for edit in least.edits:
-        yield f"to allow {edit.place}: {edit.words}"
+    for place, words in least.edits:
+        yield f"to allow {place}: {words}"
     calls = {question.tool: [question.about]} if isinstance(question.about, Call) else {}
     for change in wider(gate, least.gate, calls):
         yield f"opens    {change.rule:15} {change.words}{for_tools(change)}"
