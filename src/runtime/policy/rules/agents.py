@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...log.values import Call
 from ...tools.contract import Tool
 from ..leaf import Leaves, Policy, Question, Rule, Sample
 from .loop_budget import Limits, Need
@@ -27,7 +26,7 @@ class AgentsRule(Rule):
         return tool.agent is not None
 
     def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Need]:
-        if tool is None or tool.agent is None or not isinstance(question.about, Call):
+        if tool is None or tool.agent is None:
             return []
         if question.used.get("at_work"):  # a team mate that is told more is not started again
             return []

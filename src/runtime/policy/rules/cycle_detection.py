@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...log.values import Call
 from ...tools.contract import Tool
 from ..leaf import Leaves, Policy, Question, Rule, Sample
 from .loop_budget import Limits, Need
@@ -20,7 +19,7 @@ class CycleDetectionRule(Rule):
         return [("/cycle_detection", policy.repeats)]
 
     def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Need]:
-        return [Need("max_repeats", question.repeats, 1)] if isinstance(question.about, Call) else []
+        return [Need("max_repeats", question.repeats, 1)]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         most = leaf.limits[point.name] or "0 or missing"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...formats.json_pointer import escape_pointer
-from ...log.values import Call
 from ...tools.contract import Tool
 from ..leaf import Leaves, Policy, Question, Rule, Sample
 from .loop_budget import Limits, Need
@@ -23,8 +22,6 @@ class ToolLimitsRule(Rule):
         return [(f"/tools/{escape_pointer(tool)}/limits", policy.tool_rules(tool).limits)]
 
     def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[Need]:
-        if not isinstance(question.about, Call):
-            return []
         return [Need(name, question.used.get(name, 0), 1) for name in _WORDS]
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
