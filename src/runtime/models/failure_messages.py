@@ -62,14 +62,10 @@ def denied_call(
         executed: Whether the call was executed before.
         retry_after_ms: After what time it would be allowed; None where no time takes the denial away.
     """
-    told = {
-        "error": "policy_denied",
-        "rule": rule,
-        "reason": reason,
-        "executed": executed,
-        "retryable": False,
-    }
-    return told if retry_after_ms is None else {**told, "retryable": True, "retry_after_ms": retry_after_ms}
+    told = {"error": "policy_denied", "rule": rule, "reason": reason, "executed": executed}
+    if retry_after_ms is None:
+        return {**told, "retryable": False}
+    return {**told, "retryable": True, "retry_after_ms": retry_after_ms}
 
 
 def stopped_call() -> dict[str, Any]:
