@@ -174,8 +174,7 @@ class _Trace:
             self._add_decision(step.refused, own, "step", step.begun)
         for key, asked in (("s", step.summaries), ("m", step.asked)):
             if asked:
-                last = asked[-1].outcome
-                self._add_model(step, own, key, asked, last if isinstance(last, log.ModelReplied) else None)
+                self._add_model(step, own, key, asked)
         for call in step.calls:
             for decided, time in call.earlier:
                 self._add_decision(decided, own, "proposal", time, call)
@@ -187,9 +186,9 @@ class _Trace:
             if call.is_made:
                 self._add_call(call, own)
 
-    def _add_model(
-        self, step: StepView, parent: str, key: str, asked: list[AttemptView], reply: log.ModelReplied | None
-    ) -> None:
+    def _add_model(self, step: StepView, parent: str, key: str, asked: list[AttemptView]) -> None:
+        last = asked[-1].outcome
+        reply = last if isinstance(last, log.ModelReplied) else None
         model = model_at(self._heads[-1], reply.fallback if reply is not None else 0)
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
