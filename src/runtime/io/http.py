@@ -20,15 +20,14 @@ from .http_answer import Exchange, waiting
 if TYPE_CHECKING:
     import ssl
 
+Opened = Callable[[socket.socket], None]
+"""Is told a connection before it is made."""
 HOSTS_FILE: Final = "/etc/hosts"
 _MAX_TOLD: Final = 128
 
 
 def fetch(
-    target: Target,
-    decide_address: Callable[[str], bool],
-    deadline: int,
-    opened: Callable[[socket.socket], None] = lambda _: None,
+    target: Target, decide_address: Callable[[str], bool], deadline: int, opened: Opened = lambda _: None
 ) -> tuple[int, dict[str, str], str]:
     """Return status, headers and text of the answer to one GET; there is no text if it is a redirect, 429 or 5xx.
 
@@ -131,9 +130,7 @@ def _refusal(text: str, decide_address: Callable[[str], bool]) -> PermissionErro
     return PermissionError("an address is refused")
 
 
-def _connected(
-    addresses: list[str], port: int, deadline: int, opened: Callable[[socket.socket], None]
-) -> tuple[socket.socket, str]:
+def _connected(addresses: list[str], port: int, deadline: int, opened: Opened) -> tuple[socket.socket, str]:
     """Connect to the first address that answers; each gets an equal share of the time left.
 
     Returns:
