@@ -141,7 +141,7 @@ def test_every_key_has_a_row() -> None:
 def test_a_price_that_bounds_nothing_is_a_note() -> None:
     free = merged(BASE, {"loop_budget": {"max_cost": None}})
     changed = Policy.from_dict(merged(free, {"prices": {"a:b": {"input": "1"}, "x-1.2:c": PRICE}}))
-    assert {it.kind for it in diff(Policy.from_dict(free), changed, {}, {})} == {"NOTE"}
+    assert {it.kind for it in diff(Policy.from_dict(free), changed, {})} == {"NOTE"}
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -150,20 +150,20 @@ def test_what_each_key_changes(key: str) -> None:
     old, new = Policy.from_dict(BASE), Policy.from_dict(merged(BASE, delta))
     if key == "lists":
         old = Policy.from_dict(merged(BASE, {"tools": delta["tools"]}))
-    told = [[it.kind for it in diff(*pair, {}, {})] for pair in ((old, new), (new, old))]
+    told = [[it.kind for it in diff(*pair, {})] for pair in ((old, new), (new, old))]
     assert kind in told[0] and back in told[1]
     for policy in (old, new):
-        assert diff(policy, policy, {}, {}) == []
+        assert diff(policy, policy, {}) == []
     if key == "redact.kinds":  # what was not hidden was given to every tool
         assert told == [[kind], [back]]
     if key in ("tools.urls", "tools.methods", "tools.mounts"):
-        assert {change.place for change in diff(old, new, {}, {})} == {"/tools/get"}
+        assert {change.place for change in diff(old, new, {})} == {"/tools/get"}
 
 
 def test_an_entry_names_every_tool_that_it_lets_do_more() -> None:
     narrowed = merged(BASE, {"tools": {"put": {"urls": []}}})  # so that it reached no network
     private = merged(BASE, {"private_networks": ["10.0.0.0/8"]})
-    told = diff(Policy.from_dict(narrowed), Policy.from_dict(private), {}, {})
+    told = diff(Policy.from_dict(narrowed), Policy.from_dict(private), {})
     assert {it.place: sorted(it.tools) for it in told}["/private_networks"] == ["get", "put"]
 
 
@@ -171,7 +171,7 @@ def test_an_entry_names_every_tool_that_it_lets_do_more() -> None:
 def test_a_text_of_a_tool_that_is_not_known_is_compared(pointer: str) -> None:
     rules = [{"get": {"resources": {pointer: kind}}} for kind in ("text", "any")]
     policies = [Policy.from_dict(merged(BASE, {"tools": it})) for it in rules]
-    assert [(it.kind, it.place) for it in diff(*policies, {}, {})] == [("WIDER", "/tools/get/resources")]
+    assert [(it.kind, it.place) for it in diff(*policies, {})] == [("WIDER", "/tools/get/resources")]
 
 
 ODD: list[Any] = [
@@ -189,7 +189,7 @@ def test_no_schema_of_a_tool_hinders_a_comparison(schema: Any) -> None:
     fields = {"type": "object", "additionalProperties": False, "properties": {"x": schema}, "required": ["x"]}
     tool = Tool("get", "", fields, fields, "write", lambda arguments, io: arguments)
     delta = {"arg_schema_enforcement": "shape", "redact": {"reveal_to": {"get": ["email"]}}}
-    told = diff(Policy.from_dict(BASE), Policy.from_dict(merged(BASE, delta)), {"get": tool}, {})
+    told = diff(Policy.from_dict(BASE), Policy.from_dict(merged(BASE, delta)), {"get": tool})
     assert "/redact/reveal_to/get" in {it.place for it in told}
 
 
@@ -199,7 +199,7 @@ def test_an_example_does_not_rest_on_a_default_that_is_denied() -> None:
     tool = Tool("get", "", fields, fields, "pure", lambda arguments, io: arguments)
     old = merged(BASE, {"tools": {"get": {"arguments": {"/x": {"maximum": 1}}}}})
     new = merged(old, {"cycle_detection": {"max_repeats": 3}, "tool_registry": {"allowed": ["get"]}})
-    (change, *_) = diff(Policy.from_dict(old), Policy.from_dict(new), {"get": tool}, {})
+    (change, *_) = diff(Policy.from_dict(old), Policy.from_dict(new), {"get": tool})
     assert change.example is not None and change.example.now.decision == "allow"
 
 

@@ -53,7 +53,7 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
     before = policy_at(old, Path(new))
     after = policy_at(new, Path(old))
     tools = next(filter(None, map(tools_beside, map(Path, (new, old, "policy")))), {})
-    changes = diff(before, after, tools, {})
+    changes = diff(before, after, tools)
     found, number = flips(project_at(Path()), before, after) if with_runs else ([], None)
     if is_json:
         dump(as_data(changes, found))

@@ -62,20 +62,19 @@ class Change(Struct, rename={"words": "change"}):
     example: Example | None = None
 
 
-def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> list[Change]:
+def diff(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> list[Change]:
     """Return how a policy differs from an earlier one, what is graver first.
 
     Args:
         old: The earlier one.
         new: The policy.
         tools: The tools that are known, by name; for another one a stand-in is made.
-        calls: Known calls.
     """
     before, after = gates(old, new, tools)
     exposed = [it for it in old.hides if it not in new.hides]
     hidden = [it for it in new.hides if it not in old.hides]
     changes = [Change("EXPOSURE", "redact", "/redact", f"{it} is redacted no more") for it in exposed]
-    changes += wider(before, after, calls)
+    changes += wider(before, after, {})
     for name in before.tools:
         was, now = (policy.tool_rules(name).effect or "external" for policy in (old, new))
         # it decides no call; but what only reads may happen twice, and leaves no line before it
@@ -83,7 +82,7 @@ def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> l
             kind: Literal["WIDER", "TIGHTER"] = "WIDER" if now == "read" else "TIGHTER"
             place = join(["tools", name, "effect"])
             changes.append(Change(kind, "", place, f"{now} instead of {was}", [name]))
-    for tighter in wider(after, before, calls):
+    for tighter in wider(after, before, {}):
         words = getattr(tighter.words, "reverse", tighter.words)
         shown = tighter.example
         example = shown and Example(shown.question, shown.now, shown.was)

@@ -132,7 +132,7 @@ def review(project: Project, base: str) -> Review:
         if after is None or not known:
             moved[name] = "is new" if after else "is gone", []
         elif before is None or before.version != after.version:
-            compared = ((was, diff(it, after, beside, {})) for was, it in known.items())
+            compared = ((was, diff(it, after, beside)) for was, it in known.items())
             was, changes = min(compared, key=lambda it: len(it[1]))
             moved[name if before else f"{was} -> {name}"] = summary(changes, [], None), changes
     added, removed = ([it for it in one if it not in other] for one, other in ((names, then), (then, names)))

@@ -170,7 +170,7 @@ def test_what_is_not_told_is_not_wider() -> None:
             old, new = Policy.from_dict(first), Policy.from_dict(second)
         except PolicyError:  # a mount of a tool that is not declared
             continue
-        changes = [change for change in diff(old, new, TOOLS, {}) if change.kind in ("WIDER", "EXPOSURE")]
+        changes = [change for change in diff(old, new, TOOLS) if change.kind in ("WIDER", "EXPOSURE")]
         before, after = gates(old, new, TOOLS)
         really = next((it for it in questions if answer(after, it) < answer(before, it)), None)
         assert changes or really is None, (first, second, really)
