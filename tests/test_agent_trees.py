@@ -430,3 +430,55 @@ def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:
         it for it in asyncio.run(run).events if isinstance(it, log.Decided) and it.decision == "deny"
     ]
     assert (denied.at, denied.rule) == ("1.c0/1.c0.d", "loop_budget")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "order"),
+    [
+        (["x", "say"], "write x, read, told say, end x"),  # which saw what was written, and was told first
+        (["x", "y"], "write y, write x, end x, told x, end y"),  # the last word is of who was told first
+    ],
+)
+def test_a_check_does_not_guess_which_of_two_that_overlap_was_first(
+    tmp_path: Path, tasks: list[str], order: str
+) -> None:
+    left, changed = order.split(", "), asyncio.Condition()
+
+    async def turn(name: str) -> None:
+        """Wait for the turn of a part of the first run; nothing is left where it is made again."""
+        async with changed:
+            await changed.wait_for(lambda: name not in left or name == left[0])
+            del left[: left[:1] == [name]]
+            changed.notify_all()
+
+    @tachograph.tool(effect="write", idempotent=True, name="note")
+    async def write(path: tachograph.WritePath, text: str, io: Any) -> str:
+        """Write it."""
+        await turn(f"write {text}")
+        io.write(path, text)
+        await turn(f"end {text}")
+        return text
+
+    @tachograph.tool(effect="read", name="say")
+    async def read(path: tachograph.ReadPath, io: Any) -> str:
+        """Read it."""
+        await turn("read")
+        return str(io.read(path))
+
+    async def model(asked: LLMInput) -> LLMOutput:
+        task, path = asked.messages[0]["content"], "box/a.txt"
+        if asked.step_index == 1:
+            call = (
+                ToolCall("say", {"path": path})
+                if task == "say"
+                else ToolCall("note", {"path": path, "text": task})
+            )
+            return LLMOutput(tool_calls=[call])
+        await turn(f"told {task}")
+        return LLMOutput(final_answer=task)
+
+    leaf = Agent(model, [write, read], policy()).as_tool("leaf", "Help.")
+    calls = [("leaf", {"task": task}) for task in tasks]
+    lead = Agent(script(calls, [("say", {"path": "box/a.txt"})], "done"), [leaf, read], policy())
+    asyncio.run(tachograph.arecord(lead, "?", out=tmp_path / "run"))
+    assert left == [] and tachograph.check(lead, tmp_path / "run") == []

@@ -6,17 +6,30 @@ import asyncio
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Policy, Session, SyncSession, ToolCall, check, replay, tool
+from tachograph import (
+    Agent,
+    LLMInput,
+    LLMOutput,
+    Policy,
+    Session,
+    SyncSession,
+    ToolCall,
+    WritePath,
+    check,
+    replay,
+    tool,
+)
 from tachograph.evidence.record_files import lines_in
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
 from tachograph.runtime.driver import InDoubt
 from tachograph.runtime.log.events import Event, RunEnded
-from tests.project import POLICY, cut, merged, script
+from tests.project import POLICY, cut, make_project, merged, script
 
 TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
 
@@ -109,6 +122,32 @@ def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) ->
         assert roles == ["user", "assistant", "tool", "user", "assistant"]
         return agent
 
+    holds(asyncio.run(talk()), tmp_path / "talk")
+
+
+def test_what_a_call_wrote_before_it_was_stopped_is_not_looked_for(tmp_path: Path) -> None:
+    async def talk() -> Agent:
+        written = asyncio.Event()
+
+        @tool(effect="write", name="log")
+        async def write(path: WritePath, io: Any) -> str:
+            """Write it."""
+            io.write(path, "x")
+            written.set()
+            await asyncio.Event().wait()
+            return "x"
+
+        calls = [[(name, {"path": "box/a.txt"})] for name in ("log", "look")]
+        agent = Agent(script(*calls, None), [write, "look"], Policy.from_dict(POLICY), root=tmp_path)
+        async with Session(agent, tmp_path / "talk") as session:
+            asking = asyncio.create_task(session.ask("write"))
+            await written.wait()
+            turn = await session.interrupt("read")
+            assert turn is not None and (await asking).ending == "cancelled" and "x" in turn.answer
+            await session.close()
+        return agent
+
+    make_project(tmp_path, [])
     holds(asyncio.run(talk()), tmp_path / "talk")
 
 

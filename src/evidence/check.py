@@ -15,12 +15,13 @@ be had again. What is performed again and what the loop makes has to come out by
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..fail.errors import InputError, NotRecorded
 from ..runtime.branches import Pending
-from ..runtime.effects import Effect, Invoke
+from ..runtime.effects import Invoke
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log.events import Event, Outcome, Settled, Stopped
 from ..runtime.log.journal import Leak
@@ -127,9 +128,9 @@ class _Rerun:
         source, record = self._source, self._record
         decides = is_performed_again(record, is_offline=source.is_offline, is_scripted=source.is_scripted)
 
-        def again(at: str, effect: Effect) -> bool:
-            performed = decides(at, effect)
-            self.is_answered = self.is_answered or (isinstance(effect, Invoke) and not performed)
+        def again(pending: Pending, under_way: Iterable[Pending]) -> bool:
+            performed = decides(pending, under_way)
+            self.is_answered = self.is_answered or (isinstance(pending.effect, Invoke) and not performed)
             return performed
 
         spec = source.run_spec()

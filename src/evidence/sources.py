@@ -4,20 +4,23 @@ model, person, hook         again if they are scripted, else the record
 tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record; likewise a tool of a server of which the policy says that it only reads
-what timed out, or in doubt and happened by a person's word: the record
+what timed out, was stopped, or in doubt and happened by a person's word: the record
 what may read a file that a call wrote which the record answers: likewise, since the file is not there
+what was under way beside a call that writes there: likewise, since nobody knows which of them was first
 what holds a placeholder of a live key, likewise
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from posixpath import normpath
 
 import msgspec
 
 from ..fail.errors import NotRecorded
-from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
-from ..runtime.log.events import Event, Failed, Settled, ToolReturned
+from ..runtime.branches import Pending
+from ..runtime.effects import AskHook, AskModel, AskPerson, Invoke
+from ..runtime.log.events import Event, Failed, Settled, Stopped, ToolReturned
 from ..runtime.log.steps import all_steps, steps_of
 from ..runtime.log.values import Call
 from ..runtime.redaction.redactor import placeholders
@@ -63,8 +66,8 @@ def earlier_effects(
 
 def is_performed_again(
     record: Sequence[Event], *, is_offline: bool, is_scripted: bool = True
-) -> Callable[[str, Effect], bool]:
-    """Return what says of an effect and its address whether a check performs it again.
+) -> Callable[[Pending, Iterable[Pending]], bool]:
+    """Return what says of an effect, and of all that are under way, whether a check performs it again.
 
     Args:
         record: The recorded lines.
@@ -74,14 +77,16 @@ def is_performed_again(
     Raises:
         NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
     """
-    said = {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
+    said = {event.at for event in record if isinstance(event, Stopped)}
+    said |= {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
     said |= {it.at.rpartition(".")[0] for it in record if isinstance(it, Settled) and it.happened}
     # what holds a placeholder of a live key cannot be made again
     marked = {event.at for event in record if placeholders(msgspec.to_builtins(event))}
     calls = {call.at: call.call for step in all_steps(steps_of(record)) for call in step.calls}
-    not_there: set[str] = set()  # mounts that lack what was written there
+    not_there: set[tuple[str, ...]] = set()  # mounts that lack what was written there
 
-    def again(at: str, effect: Effect) -> bool:
+    def again(pending: Pending, under_way: Iterable[Pending]) -> bool:
+        at, effect = pending.at, pending.effect
         if isinstance(effect, AskModel | AskPerson | AskHook):
             return is_scripted
         if not isinstance(effect, Invoke):
@@ -89,11 +94,14 @@ def is_performed_again(
         tool = effect.tool
         performed = not tool.acts_beside_io and (tool.effect != "network" or is_offline)
         is_marked = at in marked or bool(placeholders(effect.call.arguments))
-        paths, written = _mounts(effect, "path:"), _mounts(effect, "path:write")
-        may_lack = bool(not_there & paths) or bool(not_there and not paths and "read" in tool.uses)
-        if performed and at not in said and not may_lack and (is_scripted or not is_marked):
+        touched, written = _paths(effect, "path:"), _paths(effect, "path:write")
+        others = {it.at: it.effect for it in under_way if isinstance(it.effect, Invoke) and it.at != at}
+        said.update(it for it, other in others.items() if _meet(written, _paths(other, "path:")))
+        is_beside = any(_meet(touched, _paths(other, "path:write")) for other in others.values())
+        is_known = not is_beside and not _meet(touched, not_there)
+        if performed and at not in said and is_known and (is_scripted or not is_marked):
             return True
-        not_there.update(written)
+        not_there.update(path[:1] for path in written)
         if calls.get(at.rpartition(".")[0]) != effect.call:
             raise NotRecorded(at)
         return False
@@ -101,7 +109,14 @@ def is_performed_again(
     return again
 
 
-def _mounts(effect: Invoke, kind: str) -> set[str]:
-    """Return the mounts that the arguments of a call name at places of a kind."""
-    places = (place for place in effect.tool.places if place.kind.startswith(kind))
-    return {text.partition("/")[0] for place in places for _, text in place.find(effect.call.arguments)}
+def _paths(effect: Invoke, kind: str) -> set[tuple[str, ...]]:
+    """Return the paths, as their parts, that a call may touch, or write where that is the kind; () is all paths."""
+    places = [place for place in effect.tool.places if place.kind.startswith(kind)]
+    texts = {text for place in places for _, text in place.find(effect.call.arguments)}
+    is_any = effect.tool.effect == "write" or (kind == "path:" and "read" in effect.tool.uses)
+    return {tuple(normpath(text).split("/")) for text in texts} or ({()} if is_any else set())
+
+
+def _meet(some: set[tuple[str, ...]], others: set[tuple[str, ...]]) -> bool:
+    """Return whether one of some paths is one of others, or above or below it."""
+    return any(one[: len(other)] == other[: len(one)] for one in some for other in others)

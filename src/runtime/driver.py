@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -68,7 +68,8 @@ class Driver:
         world: What performs its effects; None where the log alone answers.
         settled: A person's word on each effect in doubt, by address.
         record: Of a check: the recorded lines, which say what happens next. The journal holds none of them.
-        again: Of a check: whether an effect is performed again, given its address; the record answers all others.
+        again: Of a check: whether an effect is performed again, given all that are under way; the record answers all
+            others.
         redactor: Redacts what enters. It knows the placeholders in the past and in the record.
     """
 
@@ -79,7 +80,7 @@ class Driver:
         *,
         settled: Words | None = None,
         record: Sequence[log.Event] | None = None,
-        again: Callable[[str, Effect], bool] = lambda at, effect: False,
+        again: Callable[[Pending, Iterable[Pending]], bool] = lambda pending, under_way: False,
         redactor: Redactor,
     ) -> None:
         self.journal = journal
@@ -301,7 +302,7 @@ class Driver:
             pending = self._under_way.get(recorded.at)
             if isinstance(recorded, log.Answered) and pending is not None:
                 self.now = max(self.now, pending.base + recorded.t)
-                answer = self._world.answer(pending) if self._again(pending.at, pending.effect) else recorded
+                answer = self._world.answer(pending) if self._again(pending, ()) else recorded
                 self._let_in(msgspec.structs.replace(redacted(self._redactor, answer), t=recorded.t))
                 return
             step, base = self._steps.get(place_of(recorded.at), ("", 0))
@@ -328,7 +329,7 @@ class Driver:
         outcome = recorded
         if isinstance(pending.effect, Wait) and not isinstance(recorded, log.Stopped):
             outcome = self._at_time(log.Waited(at=pending.at), pending, recorded, pending.effect.ns)
-        elif not isinstance(recorded, log.Stopped) and self._again(pending.at, pending.effect):
+        elif self._again(pending, self._under_way.values()) and not isinstance(recorded, log.Stopped):
             if isinstance(pending.effect, AskPerson):  # who was not asked when the run was recorded
                 answer = redacted(self._redactor, self._world.answer(pending))
                 self._let_in(msgspec.structs.replace(answer, t=self.now - pending.base))

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from .branches import World
+from .branches import Pending, World
 from .driver import Driver, Words
-from .effects import Effect
 from .formats.strict_json import canonical
 from .log.events import Event, RunEnded, RunStarted
 from .log.journal import Journal, LogWriter
@@ -67,7 +66,7 @@ async def make_run(
     file: LogWriter | None = None,
     settled: Words | None = None,
     record: Sequence[Event] | None = None,
-    again: Callable[[str, Effect], bool] = lambda at, effect: False,
+    again: Callable[[Pending, Iterable[Pending]], bool] = lambda pending, under_way: False,
     listen: Callable[[Event], None] | None = None,
     agrees: Callable[[Event, Event], bool] = lambda recorded, made: False,
 ) -> RunMade:
@@ -81,7 +80,7 @@ async def make_run(
         file: Where further lines are written.
         settled: A person's word on each effect in doubt.
         record: Of a check: the recorded lines.
-        again: Of a check: whether an effect is performed again, given its address.
+        again: Of a check: whether an effect is performed again, given all that are under way.
         listen: Is told of each new line.
         agrees: As of Journal.
 
