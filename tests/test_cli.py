@@ -321,6 +321,16 @@ def test_what_may_not_be_read_is_one_line(
         assert output_of(capsys, command, code=1).err == "tachograph: runs/s: Permission denied\n"
 
 
+def test_a_check_tells_of_all_runs_where_an_input_may_not_be_read(two_tasks: Path) -> None:
+    exit_code("run")
+    (two_tasks / "tasks/s/call.yaml").chmod(0)
+    powerless = "setpriv --bounding-set -all --inh-caps -all".split() if os.geteuid() == 0 else []
+    command = [*powerless, sys.executable, "-m", "tachograph", "check"]
+    done = subprocess.run(command, cwd=two_tasks, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "1 of 2 runs hold" in done.stdout
+
+
 @pytest.mark.parametrize("words", ["--help", "show --tree canonical/v1"])
 def test_a_closed_standard_output_is_no_error(words: str) -> None:
     command = ["sh", "-c", f'"$0" -m tachograph {words} >&-', sys.executable]

@@ -157,9 +157,10 @@ def some(names: Sequence[str], noun: str, mark: Mark) -> str:
 def _hint(root: Path, path: str, base: str) -> str:
     """Return how to see what has changed in a file of a project."""
     file = root / _split(path)[0]
-    while not file.exists() and file != root:  # a tool of an MCP server is a part of mcp.lock
+    while not os.path.exists(file) and file != root:  # a tool of an MCP server is a part of mcp.lock
         file = file.parent
-    has_returns = os.path.isfile(file) and b"\r\n" in file.read_bytes()
+    # what cannot be read has been told already
+    has_returns = os.path.isfile(file) and os.access(file, os.R_OK) and b"\r\n" in file.read_bytes()
     ends = " (its lines end with carriage returns)" if has_returns else ""
     # nothing of git is run: the configuration of a repository may start programs
     command = shlex.join(["git", "diff", *filter(None, [base]), "--", os.path.relpath(file)])
