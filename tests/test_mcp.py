@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -320,8 +321,16 @@ def test_a_changed_lock_is_drift(tmp_path: Path) -> None:
 
 def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     command = [sys.executable, SERVER]
-    with pytest.raises(ToolError, match="tachograph mcp accept srv"):
-        mcp("srv", command=command, lock=tmp_path / "mcp.lock")
+    for given, words in (
+        ({"command": [*command, "a b"], "env": {"KEY": "hidden"}}, ["--env=KEY", "--", *command, "a b"]),
+        (
+            {"url": "http://a.test/", "headers": {"A": "hidden"}},
+            ["--header=A=...", "--url", "http://a.test/"],
+        ),
+    ):
+        with pytest.raises(ToolError, match="tachograph mcp accept srv") as refused:
+            mcp("srv", lock=tmp_path / "mcp.lock", **given)  # type: ignore[arg-type]
+        assert shlex.split(str(refused.value.remedy))[-len(words) :] == words
     texts = (
         {"command": "a"},
         {"command": ["a"], "env": {"KEY": None}},
@@ -348,7 +357,11 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     assert lock.read_bytes() == before
     dag = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 4} for n in range(14)} | {"14": {}}
     odd = [1, {"inputSchema": {"properties": None}}, {"inputSchema": {"$defs": dag, "$ref": "#/$defs/0"}}]
+    odd += [{"inputSchema": {"type": "object"}, "description": 5}]
     locks = [json.dumps({"schema": "mcp-lock/v1", "servers": {"srv": {"a": it}}}) for it in odd]
+    closed = '{"type": "object"}, "description": '
+    twice = '{"inputSchema": ' + closed + '"\\ud800"}', '{"inputSchema": {}, "inputSchema": ' + closed + '""}'
+    locks += [locks[0].replace("1}}", f"{it}}}}}") for it in twice]
     for text in ("{", "[" * 100_000, '{"schema": "mcp-lock/v1"}', *locks):
         lock.write_text(text)
         with pytest.raises(ToolError, match=r"mcp\.lock"):

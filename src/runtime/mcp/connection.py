@@ -163,7 +163,7 @@ class Connection:
                 server.name,
                 "; ".join(differences[:4]),
                 server.name,
-                f"--url {server.place.url}" if server.place.url else f"-- {' '.join(server.place.command)}",
+                server.place.arguments,
             )
             raise PermissionError("the server offers other tools than those that were accepted")
 

@@ -9,25 +9,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import MsgspecError, Struct, convert
 
-from ...fail.errors import InputError, ToolError
+from ...fail.errors import InputError, ToolError, system_reason
 from ..formats.documents import read_plain
-from ..formats.strict_json import canonical, digest
+from ..formats.strict_json import canonical, digest, parse
 from ..tools.agents import DELEGATE, TEAM_NAMES
 from ..tools.contract import CLOSED, Tool, without_marks
 
 LOCK: Final = "mcp.lock"
 PROFILES: Final = "profiles"
-_SCHEMA: Final = "mcp-lock/v1"
 _MOST_BYTES: Final = 16 << 20
 _REMEDY: Final = "restore it from git, or remove it and accept the servers again"
-_parsed: Final = lru_cache(maxsize=1)(json.loads)  # the tasks of a project share one
+# the tasks of a project share one
+_parsed: Final = lru_cache(maxsize=1)(lambda data: parse(data.decode()))
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,30}")
 _RESULT: Final = {
     **CLOSED,
@@ -54,6 +55,26 @@ class ServerPlace(Struct, frozen=True):
     passed: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
     timeout_s: float = 60.0
+
+    @property
+    def arguments(self) -> str:
+        """What `tachograph mcp accept` is given for it, quoted for a shell, without the values of keys."""
+        given = [f"--env={name}" for name in (*self.passed, *self.env)]
+        given += [f"--header={it}={text if self.passed else '...'}" for it, text in self.headers.items()]
+        return shlex.join([*given, *(["--url", self.url] if self.url else ["--", *self.command])])
+
+
+class _Definition(Struct):
+    """What is looked at in the definition of a tool; a server may say more."""
+
+    inputSchema: dict[str, Any]
+    description: str = ""
+    title: str = ""
+
+
+class _Lock(Struct):
+    schema: Literal["mcp-lock/v1"]
+    servers: dict[str, dict[str, _Definition]]
 
 
 class McpServer:
@@ -151,8 +172,7 @@ def server_at(name: str, place: ServerPlace, lock: Path) -> McpServer:
     check_place(name, place)
     known = read_lock(lock)
     if name not in known:
-        where = f"--url {place.url}" if place.url else f"-- {' '.join(place.command)}"
-        remedy = f"look at them and accept them: tachograph mcp accept {name} {where}"
+        remedy = f"look at them and accept them: tachograph mcp accept {name} {place.arguments}"
         what = f"the tools of the MCP server {name!r} have not been accepted"
         raise ToolError(what, file=str(lock), remedy=remedy)
     return McpServer(name, place, known[name], lock.name)
@@ -197,25 +217,18 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
     """Return the accepted definitions by server and tool; none where there is no file. Raises ToolError."""
     try:
         data = _parsed(read_plain(path, _MOST_BYTES))
+        convert(data, _Lock)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ToolError(f"cannot be read ({type(error).__name__})", file=path.name, remedy=_REMEDY) from None
-    servers = data.get("servers") if isinstance(data, dict) and data.get("schema") == _SCHEMA else None
-    if not isinstance(servers, dict) or not all(map(_is_offer, servers.values())):
-        raise ToolError("is not a list of accepted tools", file=path.name, remedy=_REMEDY)
-    return servers
-
-
-def _is_offer(offered: Any) -> bool:
-    return isinstance(offered, dict) and all(
-        isinstance(it, dict) and isinstance(it.get("inputSchema"), dict) for it in offered.values()
-    )
+    except (OSError, ValueError, MsgspecError) as error:
+        what = f"is not a list of accepted tools ({system_reason(error)})"
+        raise ToolError(what, file=path.name, remedy=_REMEDY) from None
+    return data["servers"]  # type: ignore[no-any-return]
 
 
 def lock_text(servers: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of a lock file, a few lines for each tool, so that a change of one is a change of few lines."""
-    return json.dumps({"schema": _SCHEMA, "servers": servers}, indent=1, sort_keys=True) + "\n"
+    return json.dumps({"schema": "mcp-lock/v1", "servers": servers}, indent=1, sort_keys=True) + "\n"
 
 
 def changes(accepted: Mapping[str, Any], offered: Mapping[str, Any]) -> list[str]:
