@@ -368,13 +368,16 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
             mcp("srv", command=command, lock=lock)
 
 
-def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wait", ["", "Connection.ready = lambda self: signal.pause()"])
+def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path, wait: str) -> None:
+    code = "import signal; from tachograph.cli.main import main; "
+    code += f"from tachograph.runtime.mcp.connection import Connection; {wait or None}; main()"
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     stubborn = "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     stubborn += "open(sys.argv[1], 'w').write(str(os.getpid())); signal.alarm(60); signal.pause()"
     server = [sys.executable, "-c", stubborn, str(fifo)]
-    command = subprocess.Popen([sys.executable, "-m", "tachograph", "mcp", "inspect", "srv", "--", *server])
+    command = subprocess.Popen([sys.executable, "-c", code, "mcp", "inspect", "srv", "--", *server])
     pid = int(fifo.read_text())
     command.terminate()
     assert command.wait(30) == 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import logging
@@ -71,6 +72,7 @@ class Connection:
         self._stop = asyncio.Event()
         self._open: Future[None] = Future()
         self._thread = threading.Thread(target=self._hold, daemon=True)
+        atexit.register(self.close)  # an interrupt may come before anybody waits for it
         self._thread.start()
 
     @property
@@ -117,6 +119,7 @@ class Connection:
 
     def close(self) -> None:
         """End the server and the thread, also while it is being opened. May be called twice."""
+        atexit.unregister(self.close)
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(6 * _GRACE_S)
