@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -201,6 +202,10 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     for command in ("/help", "/history", "/tools", "/model", "/nope", "/plan", "/export", "/export x.md"):
         terminal.type(f"{command}\r", f"> {command}\n")
     terminal.type("/export x.md\r", "File exists")
+    full = resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    terminal.type("/export full.md\r", "full.md: File too large; name another file")
+    resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, full)
+    assert not (project / "full.md").exists()
     log, text = quits(terminal, project, 4), terminal.text
     for line in (
         'look {"path":"book/a.txt"}  allow', 'look {"path":"out/a.txt"}  deny by sandbox_path: mount "out"',

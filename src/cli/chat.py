@@ -28,6 +28,7 @@ from ..evidence.sessions import Conversation
 from ..fail.errors import InputError
 from ..runtime.driver import Words
 from ..runtime.effects import AskPerson
+from ..runtime.formats.durable_write import write_durably
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.models.types import Piece, clean_text
@@ -297,8 +298,10 @@ class Chat:
                 return [f"{models}  {canonical(head.options).decode()}", f"used so far: {used_in(events)}"]
             case "/export":
                 file = Path(rest or f"{self._name.rpartition('/')[2]}.md")
-                with file.open("x", encoding="utf-8") as out:  # never over another file
-                    out.write("\n".join([f"# Conversation {self._name}", "", *turns_in(events)]))
+                if file.exists():
+                    raise InputError("File exists", file=str(file), remedy="name another file")
+                lines = [f"# Conversation {self._name}", "", *turns_in(events)]
+                write_durably(file, "\n".join(lines).encode())
                 return [f"{file}: written"]
             case "/plan":
                 self._talk.plan()
