@@ -148,7 +148,13 @@ def test_a_receiver_that_takes_nothing_is_told(
 
 
 @pytest.mark.parametrize(
-    "words", [["--endpoint", "no address"], ["--endpoint", "ftp://127.0.0.1/"], ["--header", "x"], []]
+    "words",
+    [
+        ["--endpoint", "no address"],
+        ["--endpoint", "ftp://127.0.0.1/"],
+        *(["--header", it] for it in ("x", "=x", "a b=x", "a=b\nc: d", "a=\N{SNOWMAN}")),
+        [],
+    ],
 )
 def test_bad_input_is_one_line(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     monkeypatch.chdir(ROOT)
