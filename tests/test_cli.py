@@ -106,6 +106,7 @@ BROKEN = [
     ("tasks/s/call.yaml", '"book": "book"', '"book": "../.."', "outside of the project"),
     ("tasks/s/call.yaml", '"book": "book"', '"shelf": "book"', "'shelf'"),
     ("tasks/s/call.yaml", '"box/a.txt"', '"book/z.txt"', "'book'"),
+    ("tasks/s/call.yaml", '"policy/call.yaml"', '"policy/gone.yaml"', "tasks/s/call.yaml:1:"),
     ("policy/call.yaml", '"odd"', '"od"', "did you mean 'odd'"),
     ("policy/call.yaml", '"on_deny"', rules("ecko", '{"methods": ["GET"]}'), "'ecko'"),
     ("policy/call.yaml", '"on_deny"', rules("echo", '{"arguments": {"/txt": {"in": []}}}'), "'/txt'"),

@@ -156,6 +156,9 @@ POLICIES = [
     ('private_networks: ["10.0.0.0/08"]', "such as 10.1.0.0/16"),
     ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
     ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),
+    ("on_failure: {max_fail: 3}", ":2:14: unknown key 'max_fail'; did you mean 'max_failures'?"),
+    ("loop_budget: {max_tokens: }", "'null'"),
+    ("extends: gone.yaml", " for policy/odd.yaml:2:1; name"),
 ]
 
 

@@ -85,8 +85,11 @@ class AgentFile:
     def _policy(self, key: str, file: str) -> Policy:
         if not file:
             raise self.error(f"/{key}", f"names no {key}", f"add {key}: {{file: policy/NAME.yaml}}")
+        path = self.inside(f"/{key}/file", file)
+        if not path.is_file():
+            raise self.error(f"/{key}/file", f"there is no {file[:80]!a}", "name a policy of the project")
         if file not in self.shared:
-            self.shared[file] = Policy.load(self.inside(f"/{key}/file", file), name=file)
+            self.shared[file] = Policy.load(path, name=file)
         return self.shared[file]  # type: ignore[no-any-return]
 
     @cached_property

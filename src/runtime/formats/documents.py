@@ -113,7 +113,13 @@ def read_plain(path: str | Path, most: int) -> bytes:
 
 
 def read_document(
-    path: Path, name: str, kind: type[T], error: type[InputError], *, depth: int = 0, read: Read = read_plain
+    path: Path,
+    name: str,
+    kind: type[T],
+    error: type[InputError],
+    *,
+    above: tuple[str, ...] = (),
+    read: Read = read_plain,
 ) -> TypedDocument[T]:
     """Read a YAML file as typed data, merged over the file that its key `extends` names, relative to it.
 
@@ -122,7 +128,7 @@ def read_document(
         name: What messages and records call it.
         kind: The type of its data.
         error: The class of the errors.
-        depth: How many files extend this one.
+        above: Where the files say so that extend this one.
         read: What reads it and the files that it extends.
 
     Raises:
@@ -131,7 +137,7 @@ def read_document(
     try:
         text = read(path, MAX_BYTES)
     except OSError as problem:
-        what = f"cannot be read ({system_reason(problem)})"
+        what = " for ".join([f"cannot be read ({system_reason(problem)})", *above[-1:]])
         raise error(what, file=name, remedy="name an existing file that can be read") from None
     document = parse_document(text, name, error)
     base, data = None, document.data
@@ -141,11 +147,12 @@ def read_document(
         if not isinstance(extends, str) or os.path.isabs(extends):  # a record holds no path of the machine
             what = "extends is not a path relative to this file"
             raise error(what, file=name, line=line, column=column, remedy="name one file")
-        if depth == _MOST_BASES:
+        if len(above) == _MOST_BASES:
             what = "extends a file that extends this one, or too many"
             raise error(what, file=name, line=line, column=column)
         beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
-        base = read_document(path.parent / extends, beside, kind, error, depth=depth + 1, read=read)
+        above = (*above, f"{name}:{line}:{column}")
+        base = read_document(path.parent / extends, beside, kind, error, above=above, read=read)
         document = Document({key: data[key] for key in data if key != "extends"}, document.marks)
     made = TypedDocument(name, document, kind, error, base)
     made.paths = (*(base.paths if base is not None else ()), path.absolute())
@@ -185,8 +192,8 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     if worst.validator == "required":
         missing = next(key for key in limit if key not in worst.instance)
         return pointer, f"the key {missing!r} is missing", "add it"
-    shown = quote_literal(str(worst.instance))
-    examples = [quote_literal(str(it)) for it in worst.schema.get("examples", ())]
+    shown = quote_literal(_text(worst.instance))
+    examples = [quote_literal(it) for it in worst.schema.get("examples", ())]
     remedy = f"write it such as {' or '.join(examples)}" if examples else "change the value"
     pointer += join([worst.instance]) if "propertyNames" in worst.relative_schema_path else ""
     if worst.validator == "type":
@@ -194,15 +201,21 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     if pointer == "/schema":
         return pointer, f"the file is one of {shown}", f"a file of {quote_literal(limit[0])} is needed here"
     if worst.validator == "enum":
-        options = [str(item) for item in limit]
-        remedy = did_you_mean(str(worst.instance), options, f"use one of {', '.join(options)}")
+        options = [_text(item) for item in limit]
+        remedy = did_you_mean(_text(worst.instance), options, f"use one of {', '.join(options)}")
         return pointer, f"{shown} is not accepted here", remedy
-    return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", remedy
+    return pointer, f"{shown} violates {worst.validator} {quote_literal(_text(limit))}", remedy
+
+
+def _text(value: Any) -> str:
+    """Return a value as people write it in YAML."""
+    return value if isinstance(value, str) else canonical(value).decode()
 
 
 def _likely(of: Any) -> list[Any]:
     """Return what is wrong with data that fits none of several types: with those of its own kind, if there are any."""
-    return [it for it in of.context or [of] if it.validator != "type" or it.path] or of.context or [of]
+    found = of.context or [of]
+    return [it for it in found if it.validator not in ("type", "enum") or it.path] or found
 
 
 def _depth(error: Any) -> tuple[int, int, str]:

@@ -57,7 +57,7 @@ def load_module(label: str, root: Path) -> tuple[Any, bytes]:
         source = read_plain(root / label, _MOST)
     except OSError as error:
         what = f"cannot be read ({system_reason(error)})"
-        raise ToolError(what, file=label, remedy="name an existing tool") from None
+        raise ToolError(what, file=label, remedy="name an existing module") from None
     if len(source) > _MOST:
         raise ToolError(f"the file has more than {_MOST} bytes", file=label, remedy="split it")
     return _imported(source, root / label, label), source
