@@ -99,3 +99,25 @@ def test_nothing_is_left_of_a_project_that_failed(
     monkeypatch.setattr(module, "record", fail)
     assert exit_code("init", str(folder)) in (1, 130)
     assert tree(tmp_path) == (set() if is_new else {"new"}) and not getattr(error, "__notes__", ())
+
+
+def test_branches_that_both_add_runs_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code("init", str(tmp_path / "new")) == 0
+    monkeypatch.chdir(tmp_path / "new")
+
+    def git(*words: str) -> None:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@a.test", *words]
+        subprocess.run(command, check=True, capture_output=True)
+
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "a project")
+    for name in ("one", "two"):
+        git("checkout", "-b", name, "main")
+        text = Path("tasks/first/answer.yaml").read_text().replace("first-answer", f"first-{name}")
+        Path(f"tasks/first/{name}.yaml").write_text(text)
+        assert exit_code("run", f"first/{name}") == 0
+        git("add", ".")
+        git("commit", "-m", name)
+    git("merge", "one")
+    assert exit_code("check") == 0
