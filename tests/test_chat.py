@@ -215,6 +215,7 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
         "no policy for a plan",
     ):  # fmt: skip
         assert line in text, line
+    assert b"\x1b[32m" in terminal.raw  # what is allowed is green
     assert b"\x1b]" not in terminal.raw and b"\x07" not in terminal.raw and b"\x1b[2J" not in terminal.raw
     assert "says \\u{1b}]0;evil\\u{7} alpha\nand \\u{1b}[2J more\n" in text and '"text":"/slash"' in log
     exported = (project / "talker_1.md").read_text()
@@ -222,8 +223,9 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     assert "> fin" in exported and "\x1b" not in exported
 
 
-def test_a_person_is_asked(project: Path, begin: Any) -> None:
-    """What was typed before the question is not an answer, and is there afterwards."""
+def test_a_person_is_asked(project: Path, begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed before the question is not an answer, and is there afterwards; colours can be switched off."""
+    monkeypatch.setenv("NO_COLOR", "1")
     asked, go = threading.Event(), calls("mail", path="x", text="two")
 
     def when_typed(service: Service, connection: socket.socket) -> None:
@@ -245,6 +247,7 @@ def test_a_person_is_asked(project: Path, begin: Any) -> None:
     log = quits(terminal, project, 2)
     for said in ("allow (terminal)", "deny (terminal: not now)"):
         assert f"  a person said {said}" in terminal.text
+    assert not re.search(rb"\x1b\[3[0-7]m", terminal.raw)
     assert [line for line in log.splitlines() if '"answered"' in line and '"by":"terminal"' in line][1:]
 
 

@@ -36,7 +36,7 @@ async def approve_at_terminal(question: AskPerson) -> Answer:
     try:
         return await _ask(question)
     except asyncio.CancelledError:  # the time is up, or the run was stopped
-        click.echo("\nno answer in time: the call is refused", err=True)
+        click.echo("\nno answer: the call is not made", err=True)
         raise
     finally:
         _one_at_a_time.release()

@@ -8,6 +8,7 @@ import click
 from msgspec import structs
 
 from ..evidence.show import words
+from ..runtime.clock import variable
 from ..runtime.effects import AskPerson
 from ..runtime.formats.escape import escape_terminal, truncate
 from ..runtime.log import events as log
@@ -23,9 +24,9 @@ _WIDTH = 80  # characters after which a line that a model has not finished is br
 
 
 def harmless(text: str, *, fg: str | None = None, dim: bool | None = None) -> str:
-    """Return a text of any lines that is harmless at a terminal, in a colour of click or dim."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    return click.style("\n".join(map(escape_terminal, lines)), fg=fg, dim=dim)
+    """Return a text of any lines that is harmless at a terminal, dim or in a colour of click, if colours are wanted."""
+    lines = map(escape_terminal, text.replace("\r\n", "\n").split("\n"))
+    return click.style("\n".join(lines), fg=None if variable("NO_COLOR") else fg, dim=dim)
 
 
 class Lines:
