@@ -105,6 +105,8 @@ BROKEN = [
     ("tasks/s/call.yaml", '"s-call"', '"s-other"', "s-call"),
     ("tasks/s/call.yaml", '"book": "book"', '"book": "../.."', "outside of the project"),
     ("tasks/s/call.yaml", '"book": "book"', '"shelf": "book"', "'shelf'"),
+    ("tasks/s/call.yaml", '"good.test"', '"Good.test"', "tasks/s/call.yaml:1:"),
+    ("tasks/s/call.yaml", '"good.test"', '"https://good.test/"', "tasks/s/call.yaml:1:"),
     ("tasks/s/call.yaml", '"box/a.txt"', '"book/z.txt"', "'book'"),
     ("tasks/s/call.yaml", '"policy/call.yaml"', '"policy/gone.yaml"', "tasks/s/call.yaml:1:"),
     ("policy/call.yaml", '"odd"', '"od"', "did you mean 'odd'"),

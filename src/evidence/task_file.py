@@ -247,7 +247,7 @@ class AgentPart(Part, frozen=True, kw_only=True):
     variables: dict[str, str] = {}
     mcp: dict[str, McpPlace] = {}
     mounts: dict[str, str] = {}
-    hosts: dict[str, HostFolder] = {}
+    hosts: dict[Annotated[str, Meta(pattern=r"^[^A-Z/\s]+$", examples=["news.test"])], HostFolder] = {}
 
 
 class TaskFile(AgentPart, frozen=True, kw_only=True):
