@@ -116,8 +116,8 @@ def test_a_profile_that_cannot_be_asked_leaves_nothing(
 def test_whoever_asks_at_the_same_time_has_a_task_of_its_own(project: Path) -> None:
     """Each task is there before the other is numbered, and is given back since no run has begun."""
     with click.Context(click.Command("run")):
-        asked = [task_for_question(Project(project), "looker", it, "openai:m") for it in "ab"]
-        assert [load_task(project / task.file).spec.question for task in asked] == ["a", "b"]
+        asked = [task_for_question(Project(project), "looker", it, "openai:m") for it in ("a", "b\udcff")]
+        assert [load_task(project / task.file).spec.question for task in asked] == ["a", "b?"]
     assert not (project / "tasks/asked").exists()
 
 

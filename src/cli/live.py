@@ -28,7 +28,7 @@ from ..runtime.formats.durable_write import write_durably
 from ..runtime.log.events import Event
 from ..runtime.mcp.server import profile_names
 from ..runtime.models.providers import model_of
-from ..runtime.models.types import Model
+from ..runtime.models.types import Model, clean_text
 from ..runtime.policy.prices import key_of
 from ..runtime.run import RunMade
 from .approval import approve_at_terminal
@@ -102,7 +102,8 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
     if not question:
         raise InputError("needs a question", file=profile, remedy="give a question, or use `tachograph chat`")
     named = read_profile(project.root, profile).value.model  # refuses a profile that there is not
-    return _new_task(project, "asked", profile, {"profile": profile, "question": question}, llm or named)
+    about = {"profile": profile, "question": clean_text(question)}  # as what is typed in a chat
+    return _new_task(project, "asked", profile, about, llm or named)
 
 
 def task_for_chat(project: Project, given: str, llm: str | None) -> Task:

@@ -98,9 +98,8 @@ class LangChainModel:
         made = message.get("tool_calls", ())
         names, ids = [fields.wire_name(it["name"]) for it in made], [it["id"] for it in made]
         said = [fields.arguments_object(it["arguments"]) for it in made]
-        calls = [
-            {"name": name, "args": args, "id": id} for name, args, id in zip(names, said, ids, strict=True)
-        ]
+        each = zip(names, said, ids, strict=True)
+        calls = [{"name": name, "args": args, "id": id} for name, args, id in each]
         kept = fields.kept_in(message, self._kept_for) or {"turn": {"content": message["content"]}, "ids": []}
         # ids of calls are ours, also where a service keeps signatures by id
         ours = {theirs: its for theirs, its in zip(kept["ids"], ids, strict=False) if theirs}
