@@ -405,6 +405,8 @@ sys.modules.update((name, None) for name in [*sys.modules, "prompt_toolkit"] if 
     [
         (("talker",), HIDDEN, 'pip install "tachograph[chat]"'),
         (("nobody",), PROGRAM, "there is no such task"),
+        (("talkr",), PROGRAM, "did you mean 'talker'?"),
+        (("tasks/s",), PROGRAM, "there is no such task"),
         (("s/live",), PROGRAM, "does not name one model; give --llm"),
         (("talker", "--llm", "openai:"), PROGRAM, "PROVIDER:MODEL"),
     ],

@@ -117,10 +117,10 @@ def task_for_chat(project: Project, given: str, llm: str | None) -> Task:
     Raises:
         InputError: There is no such profile or task, or it names no model.
     """
-    if given in profile_names(project.root):
+    if given in (profiles := profile_names(project.root)):
         llm = llm or read_profile(project.root, given).value.model
         return _new_task(project, "chats", given, {"profile": given}, llm)
-    task = load_task(project.task_file(Path(given)), project.root)
+    task = load_task(project.task_file(Path(given), profiles), project.root)
     if task.is_session and not task.is_scripted:
         return task
     about = {key: it for key, it in task.document.data.items() if key not in _OF_ONE_RUN}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,11 +52,12 @@ class Project:
         remedy = did_you_mean(run, self.run_names(), "`tachograph ls` lists them")
         raise RecordError("there is no such run", file=run, remedy=remedy)
 
-    def task_file(self, given: Path) -> Path:
-        """Return the file of a task, given as that or by its name. Raises TaskError."""
+    def task_file(self, given: Path, others: Iterable[str] = ()) -> Path:
+        """Return the file of a task, given as that or by its name; `others` may be meant too. Raises TaskError."""
         named = self.root / "tasks" / f"{given}.yaml"
-        if not named.is_file() and not given.exists():
-            remedy = did_you_mean(str(given), self.task_names(), "name a file, or KIND/NAME in tasks/")
+        if not named.is_file() and not given.is_file():
+            known = [*others, *self.task_names()]
+            remedy = did_you_mean(str(given), known, "name a file, or KIND/NAME in tasks/")
             raise TaskError("there is no such task", file=str(given), remedy=remedy)
         return named if named.is_file() else given
 
