@@ -12,12 +12,12 @@ import re
 import signal
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...fail.errors import InputError, system_reason, warn
-from ..clock import variable
+from ..clock import later, left, variable
 from ..formats.strict_json import NotJson, as_json
 from .server import McpServer, ServerPlace, changes
 
@@ -88,7 +88,7 @@ class Connection:
             OSError: It cannot be reached, or what it offers is out of bounds.
         """
         try:
-            self._open.result(self._place.timeout_s)
+            _in_time(self._open, self._place.timeout_s)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the thread has to end
             self.close()
             raise self._told(error) from None
@@ -97,7 +97,7 @@ class Connection:
         """Do something with the client, within the time that a call may take."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            return future.result(self._place.timeout_s)
+            return _in_time(future, self._place.timeout_s)
         except BaseException as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
             if self._stop.is_set():
                 self.close()  # what a program wrote last is heard by then
@@ -211,6 +211,17 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
         raise InputError(f"no MCP server answers ({why})", file=where, remedy=remedy) from None
     connection.close()
     return connection.offered
+
+
+def _in_time(future: Future[T], timeout_s: float) -> T:
+    """Return what comes of something. Raises TimeoutError.
+
+    A signal that comes just before a wait is noticed at the end of it, so none takes more than a second.
+    """
+    deadline = later(timeout_s)
+    while not future.done():
+        wait([future], min(left(deadline), 1))
+    return future.result()
 
 
 def _first_of(error: BaseException) -> BaseException:
