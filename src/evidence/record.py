@@ -147,7 +147,7 @@ async def _go_on(
                     raise errors.InputError(what, file=at, remedy="say done or not_done")
             for at in settled.keys() - {*doubts}:
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "no effect has an unknown outcome"
-                raise errors.InputError("the outcome of this effect is known", file=at, remedy=known)
+                raise errors.InputError("is no effect in doubt", file=at, remedy=known)
             open_doubts = [at for at in doubts if at not in settled]
             spec = taken_in(spec, [line.text for line in file.past])
             words = dict(settled)
