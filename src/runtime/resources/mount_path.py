@@ -14,7 +14,7 @@ from unicodedata import ucd_3_2_0 as unicode_3_2
 from msgspec import Struct
 
 from ..formats.escape import quote_literal
-from ..formats.invisible_chars import CONTROL, ENCLOSING, INVISIBLE, JOINERS, PRIVATE
+from ..formats.invisible_chars import CONTROL, EMOJI, ENCLOSING, INVISIBLE, JOINERS, PRIVATE, STRAY
 from .url import Malformed
 
 MAX_PATH_BYTES: Final = 1024
@@ -26,12 +26,7 @@ _UNSEEN = f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}\ufe00-\ufe0d]"
 # Joiners shape the letters of these scripts and put emoji together, and selectors choose how an emoji is drawn.
 # Anywhere else, at an end and twice in a row they only make two names look like one.
 _JOINED = r"\u0600-\u109f\u1700-\u1cff\ua800-\ua95f\ua980-\uab2f\uabc0-\uabff\U00010a00-\U00011fff\U0001e900-\U0001e95f"
-_EMOJI = r"\u2190-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-_STYLED = rf"\xa9\xae\u203c\u2049\u2122\u2139{_EMOJI}"
-_STRAY = (
-    rf"(?<![{_JOINED}{_EMOJI}\ufe0f])[{JOINERS}]|[{JOINERS}](?![{_JOINED}{_EMOJI}])"
-    rf"|(?<![{_STYLED}])[\ufe0e\ufe0f](?!\u20e3)|(?<![#*0-9{_STYLED}])[\ufe0e\ufe0f]"
-)
+_STRAY = rf"(?<![{_JOINED}{EMOJI}\ufe0f])[{JOINERS}]|[{JOINERS}](?![{_JOINED}{EMOJI}])|[\ufe0e\ufe0f]{STRAY}"
 # the file that a write goes to before it is renamed: never a finished file
 _TEMPORARY = re.compile(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
 
