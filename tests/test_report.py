@@ -191,7 +191,7 @@ LINE_STARTS = [
     "# ", "- ", "1. ", "> ", "```", "    ", "| ", "---", "===", "<!-- ", "<details>", "- [ ] ", "[^1]: ",
 ]  # fmt: skip
 PAIRS = ["`", "``", "```", "*", "**", "_", "~~", "$", "|", "[", "]", "<", ">", "&", "\\", "![", "](x)"]
-LINKS = "https://evil.test/x www.evil.test driver@evil.test javascript:alert(1) #1 user/repo#1".split()
+LINKS = "https://evil.test/x //evil.test www.evil.test driver@evil.test javascript:alert(1) #1 user/repo#1".split()
 BREAKS = ["\n", "\r", "\r\n", "\n\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"]
 UNSEEN = [
     "\u202e", "\u200b", "\u00ad", "\ufeff", "\ue000", "\U000e0041", "\x00", "\x7f", "\x9b31m", "\x1b[31m",
@@ -232,9 +232,9 @@ def live(text: str) -> list[str]:
     """Return what a forge makes live in a line of prose beside what the parser finds."""
     prose = re.sub(r"^```mermaid\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"(?<!`)(`{1,80})(?!`)(.+?)(?<!`)\1(?!`)", " ", prose)
-    prose = re.sub(r"&#\d+;", " ", prose)
+    prose = re.sub(r"&#58;//|&#\d+;", " ", prose)  # behind its colon // begins no address
     return [
-        " ".join(re.findall(r"[\[\]<>*~|$@`&]|#\w|://|www\.", line, re.IGNORECASE))
+        " ".join(re.findall(r"[\[\]<>*~|$@`&]|#\w|//|www\.", line, re.IGNORECASE))
         for line in prose.split("\n")
     ]
 

@@ -13,10 +13,10 @@ from .invisible_chars import HIDDEN
 
 MAX_INLINE: Final = 160  # characters of one value in a line of Markdown or a cell of a table
 
-# what a forge may take for markup, a link, a mention or an issue number inside a line; the class of what follows # is
-# negated, as a class of ASCII characters compiles faster. An underscore between two letters or digits is not markup.
+# what a forge may take for markup, a link, a mention or an issue number inside a line. An underscore between two
+# letters or digits is not markup, and // begins an address where no colon stands before it.
 _MARKUP: Final = re.compile(
-    r"[\\`*\[\]<>|~$&]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|#(?=[^\x00-/:-@\[-^`{-\x7f])|(?<=[wW]{3})\."
+    r"[\\`*\[\]<>|~$&]|_(?!(?<=[^\W_]_)[^\W_])|:(?=//)|/(?=/)(?<!:/)|#(?=\w|[^\0-\x7f])|\.(?<=[wW]{3}\.)"
 )
 # what starts a heading, a list, a rule or a table where a line begins
 _BLOCK: Final = re.compile(r"[#+=:-]|[0-9]+(?=[.)])")
