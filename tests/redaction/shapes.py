@@ -126,6 +126,12 @@ the password: required, at least 8 characters|api_key = os.environ["SERVICE_API_
 curl -u 'me:****' https://host.test/|task-force-meeting-2026|risk-averse-investors-2026|disk-encryption-at-rest-with-luks2|xoxo-hugs-and-kisses-to-all
 password = self.password|key_password=new_password,|private_key: x25519.X25519PrivateKey|https://u:***@host.test/
 SSE_KEY = 'fs.s3.enableServerSideEncryption'|Authorization: AWS4-HMAC-SHA256 Credential=x|id="{uuid}"
+PWD=/home/x/{name}-1|OLDPWD=/srv/{name}_2|"PWD": "/work/{name}"|"next_page_token": "{based}"
+arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/{name}/db-AbCdE1
+Bearer resource_metadata="https://h.test"|GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D
+x --password-stdin --token-file /run/{name}/token-1|<key>{name}</key>
+x --key {name}.pem --secret id={name},src=/a-1 --token $API_TOKEN_1|ssh://git@h.test/{name}
+postgres://app_user_2024_ro@h|sync_token: {name}{name}9
 "resolved": "https://h.test/{name}/-/{name}-1.0.0.tgz#{sha1}"|.sk-fading-circle .sk-circle2 {transform: rotate(9deg)}
 refs/heads/feature/{name}-1|icon-{name}@2x.png|ssh-ed25519 {based} someone|"etag": "W/\\"{md5}\\""|{cert}|{words}
 """.strip().replace("\n", "|").split("|")  # fmt: skip
