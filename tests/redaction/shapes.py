@@ -71,7 +71,10 @@ esecret_ l:26 | m0- A:40 | https://x.westus.logic.azure.com/w?sp=1&sig= u:43 |
 https://chat.googleapis.com/v1/spaces/A1/messages?key= u:39 |
 https://maker.ifttt.com/trigger/e/with/key/ u:22 | https://hook.eu1.make.com/ l:32 |
 https://chat.example/hooks/ l:26 | https://oapi.dingtalk.com/robot/send?access_token= h:64 |
-https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key= uuid | "auth":·" b:40 " |
+https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key= uuid | "auth":·" b:40 " | x·--db-password· A:14 |
+<password> A:14 </password> | <apiKey> A:32 </apiKey> | https:// A:40 @git.example/x.git | SMTP_PASS= A:14 |
+"pass":·" A:14 " | name="password"·value=" A:14 " | -·name:·DB_PASSWORD¶··value:· A:14 | x·--api-key· A:32 |
+"name":·"X_TOKEN",·"value":·" A:32 " | aws·configure·set·aws_secret_access_key· b:40 | APP_KEY=base64: b:43 = |
 aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 |
 https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 |
 doo_v1_ h:64 | glwt- u:24 | sgp_ A:64 | cfut_ A:48 | AQVN u:36 | t1. u:60 . u:86 | Atzr| b:200 == |

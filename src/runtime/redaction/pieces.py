@@ -12,8 +12,8 @@ from .search import Span, views
 
 # behind which the next word may be a part of the same secret; no rule lets more than 20 blanks stand there
 _GOES_ON: Final = (
-    r"(?i)(?:(?:[:=>]|bearer|basic|ssws|token|apikey|key|splunk|geniekey|password|login|login\s{1,20}\S{1,80}"
-    r"|curl|curl\s{1,20}(?:-u|--user))\s+|-----?\s|----[ -]BEGIN[A-Z0-9 ]*"
+    r"(?i)(?:(?:[:=>]|bearer|basic|ssws|splunk|(?:token|key|secret|pass|password|passwd|passphrase|pwd)[\"']?,?"
+    r"|login|login\s{1,20}\S{1,80}|curl|curl\s{1,20}(?:-u|--user))\s+|-----?\s|----[ -]BEGIN[A-Z0-9 ]*"
     r"|(?-i:(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/]{60,76}\r?\n[ \t]*))\Z"
 )
 _LONGEST_TAIL: Final = 1_000  # characters that may tell so, with their escapes
