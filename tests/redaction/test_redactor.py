@@ -146,6 +146,8 @@ def test_a_value_is_judged_with_its_key_in_view() -> None:
         redact = redactor()
         once = redact.data({name: [value]})
         assert redact.data({name: value})[name] == once[name][0] == placeholders(once)[0][0]
+        assert redact.data({"name": name, "value": value})["value"] == once[name][0]
+        assert redact.data([{"value": [value], "key": name}])[0]["value"] == once[name]
         assert redact.reveal(once, ALL) == {name: [value]}
     assert redactor().data(SHOWN) == SHOWN
 

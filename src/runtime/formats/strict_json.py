@@ -144,7 +144,10 @@ def parse(text: str, *, most: int | None = None) -> Any:
 
 
 def map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> Any:
-    """Return JSON data with each string changed, given what it stands beside; no two keys become one."""
+    """Return JSON data with each string changed, given what it stands beside; no two keys become one.
+
+    A string stands beside its key, or beside what `name` or `key` says where its own key is `value`.
+    """
     if isinstance(data, str):
         return change(data, name)
     if isinstance(data, list):
@@ -156,5 +159,6 @@ def map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> A
         changed = change(key, "")
         while changed in out:
             changed += "'"
-        out[changed] = map_texts(value, change, changed)
+        beside = str(data.get("name") or data.get("key") or key) if key == "value" else changed
+        out[changed] = map_texts(value, change, beside)
     return out

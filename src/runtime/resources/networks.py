@@ -108,21 +108,17 @@ class Networks:
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:
     """Return the IPv4 addresses inside an IPv6 address, and whether it only is another way to reach them."""
     number = int(address)
+    lowest = ipaddress.IPv4Address(number & 0xFFFFFFFF)
     if address.ipv4_mapped is not None or address in _NAT64:
-        return (_ipv4(number),), True
+        return (lowest,), True
     if address.sixtofour is not None:
         return (address.sixtofour,), False
     if address.teredo is not None:
         return address.teredo, False
     is_isatap = number >> 32 & 0xFDFFFFFF == 0x5EFE  # whatever the network is
     if is_isatap or (address in _COMPATIBLE and number > 1):
-        return (_ipv4(number),), False
+        return (lowest,), False
     return (), False
-
-
-def _ipv4(number: int) -> ipaddress.IPv4Address:
-    """Return the address in the lowest 32 bits."""
-    return ipaddress.IPv4Address(number & 0xFFFFFFFF)
 
 
 def _is_public(address: _Address) -> bool:
