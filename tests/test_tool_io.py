@@ -228,6 +228,26 @@ def test_nothing_outside_is_read_or_changed(
     assert "desk/odd" not in world.io().list("desk")
 
 
+@pytest.mark.parametrize("instead", ["", "plain"])
+def test_a_second_name_that_goes_while_it_is_opened_is_not_read(
+    world: World, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was opened has one name again then, and that one stands outside."""
+    thing, real = world.desk / "odd", os.open
+    thing.hardlink_to(world.outside / "secret")
+
+    def opening(path: str, *given: Any, **more: Any) -> int:
+        fd = real(path, *given, **more)
+        if path == "odd":
+            thing.unlink()
+            _ = instead and thing.write_text(instead)
+        return fd
+
+    monkeypatch.setattr(os, "open", opening)
+    with pytest.raises(OSError, match="replaced" if instead else "No such file"):
+        world.io().read("desk/odd")
+
+
 def test_a_second_name_is_no_matter_where_the_run_only_reads(world: World) -> None:
     """Installers share files by hard links."""
     (world.book / "shared").hardlink_to(world.outside / "secret")

@@ -1,7 +1,7 @@
 """Open a file below a folder: one component at a time by directory descriptor, following no link.
 
 What is not a regular file (links, devices, FIFOs, sockets), what has a second name elsewhere, and what lies on another
-file system is refused by what `fstat` says of the open descriptor, so nothing can change between check and use.
+file system is refused by what is known of the open descriptor, so nothing can change between check and use.
 """
 
 from __future__ import annotations
@@ -173,13 +173,16 @@ def read_file(root: Root, parts: Sequence[str]) -> bytes:
         except OSError:
             _refuse_odd(root, os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
             raise
-    with closing(fd):
-        info = os.fstat(fd)
-        _refuse_odd(root, info)
-        # the size may change, be unknown, or be read in pieces: only an empty read is the end of the file
-        data, size = b"", info.st_size + 1
-        while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
-            data, size = data + piece, 65536
+        with closing(fd):
+            # asked by its name: a second name elsewhere that was opened here and is gone by now counts no more
+            info = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+            _refuse_odd(root, info)
+            if not os.path.samestat(info, os.fstat(fd)):
+                raise OSError("the file was replaced while it was opened")
+            # the size may change, be unknown, or be read in pieces: only an empty read is the end of the file
+            data, size = b"", info.st_size + 1
+            while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
+                data, size = data + piece, 65536
     if len(data) > MAX_FILE_BYTES:
         raise OSError("file too large")
     return data
