@@ -74,7 +74,9 @@ https://chat.example/hooks/ l:26 | https://oapi.dingtalk.com/robot/send?access_t
 https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key= uuid | "auth":·" b:40 " | x·--db-password· A:14 |
 <password> A:14 </password> | <apiKey> A:32 </apiKey> | https:// A:40 @git.example/x.git | SMTP_PASS= A:14 |
 "pass":·" A:14 " | name="password"·value=" A:14 " | -·name:·DB_PASSWORD¶··value:· A:14 | x·--api-key· A:32 |
-"name":·"X_TOKEN",·"value":·" A:32 " | aws·configure·set·aws_secret_access_key· b:40 | APP_KEY=base64: b:43 = |
+JWT_SECRET= h:64 | SECRET_KEY_BASE= h:128 | circle-token:· h:40 | "client_secret":·" h:40 " | llx- A:48 |
+sk_car_ A:24 | BBDC- b:44 | "name":"JWT_SECRET","value":" h:64 " | APP_KEY=base64: b:43 = |
+"name":·"X_TOKEN",·"value":·" A:32 " | aws·configure·set·aws_secret_access_key· b:40 |
 aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 |
 https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 |
 doo_v1_ h:64 | glwt- u:24 | sgp_ A:64 | cfut_ A:48 | AQVN u:36 | t1. u:60 . u:86 | Atzr| b:200 == |
