@@ -14,8 +14,10 @@ from ..formats.json_pointer import get
 
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
-# a browser leaves out control characters before a URL, as it does white space
-_WHOLE_URL: Final = re.compile(r"(?i)[\s\0-\x1f\x7f\u200b\u2060\ufeff]*https?:\S*\s*")
+# a browser leaves out control characters before a URL, as it does white space, and no reader sees marks of direction
+_WHOLE_URL: Final = re.compile(
+    r"(?i)[\s\0-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*https?:\S*\s*"
+)
 _MOST_PARTS: Final = 50_000
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 # what holds further schemas, in which no mark is followed
