@@ -24,11 +24,13 @@ from tachograph import (
     replay,
     tool,
 )
+from tachograph.evidence.manifest import read_manifest
 from tachograph.evidence.record_files import lines_in
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
 from tachograph.runtime.driver import InDoubt
 from tachograph.runtime.log.events import Event, RunEnded
+from tests.deaths import deaths
 from tests.project import POLICY, cut, make_project, merged, script
 
 TOLD = {"tool_registry": {"allowed": ["wait"]}, "loop_budget": {"max_iterations": 99}, "on_deny": "inform"}
@@ -282,6 +284,44 @@ def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
     assert one[1 : ends[1] + 1] == two[1 : ends[1] + 1] and len(ends) == 3
     holds(agent, tmp_path / "one")
     holds(agent, tmp_path / "two")
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_check_of_a_fork_knows_its_documents(tmp_path: Path, is_closed: bool) -> None:
+    """It names those that turns behind it read, too."""
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+
+    def model(request: LLMInput) -> LLMOutput:
+        last = [*request.messages][-1]
+        if last["content"] in ("a", "b"):
+            return LLMOutput(tool_calls=[ToolCall("look", {"path": f"book/{last['content']}"})])
+        return LLMOutput(final_answer="done")
+
+    agent = Agent(model, ["look"], Policy.from_dict(POLICY), mounts={"book": tmp_path}, root=talker().root)
+    with SyncSession(agent, tmp_path / "talk") as session:
+        for name in "ab":
+            session.ask(name)
+        if is_closed:
+            session.close()
+        with session.fork(1, tmp_path / "fork") as fork:
+            fork.ask("more")
+            fork.close()
+    holds(agent, tmp_path / "fork")
+    assert {"book/a", "book/b"} <= {*read_manifest((tmp_path / "fork/manifest.json").read_bytes(), "")[0]}
+
+
+def test_a_fork_that_dies_while_it_is_made_is_whole_or_none(tmp_path: Path) -> None:
+    agent, turns, talk, fork = talker(), set[int](), tmp_path / "talk", tmp_path / "runs/fork"
+    with SyncSession(agent, talk) as session:
+        session.ask("a")
+    (tmp_path / "talk.partial/mounts/box/.tachograph-1-0.tmp").touch()  # is being written
+    for _ in deaths(fork, lambda: Session(agent, talk).fork(1, fork)):
+        assert not [*fork.parent.rglob(".tachograph*")]
+        with SyncSession(agent, fork) as session:
+            turns.add(len(session.turns))
+            session.ask("b")
+    assert turns == {0, 1}
 
 
 def test_what_a_conversation_refuses(tmp_path: Path) -> None:

@@ -24,12 +24,13 @@ from ..runtime.log.journal import tell
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.models.types import Piece, clean_text
+from ..runtime.resources.mount_path import TEMPORARY
 from ..runtime.run import RunMade
 from ..runtime.run_result import Reached, RunOptions, RunResult, reached
 from ..runtime.schema.answer_type import AnswerType
 from ..runtime.world.real import Real, Tell, streamed
 from .agent_runs import AgentRun, cleared, new_run
-from .folder import INPUTS, KEY, MOUNTS, SOURCES, open_folder, partial_of, where_it_lies
+from .folder import exchange, old_of, open_folder, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
 from .record_files import STATE, lines_in
 from .run_source import RunSource
@@ -298,23 +299,21 @@ class Session(Conversation[RunResult]):
         """
         origin = where_it_lies(self._path)
         events = lines_in(origin)
-        numbered = enumerate(events, 1)
-        ends = [n for n, it in numbered if isinstance(it, log.TurnEnded) and not place_of(it.at)]
+        ends = [n for n, it in enumerate(events, 1) if isinstance(it, log.TurnEnded) and not place_of(it.at)]
         if not 1 <= turn <= len(ends):
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
         head = events[0]
         assert isinstance(head, log.RunStarted)
         other = Session(self._agent, path, listen=self._listen, **self._options)
-        partial = open_folder(other._path)
+        partial, made = open_folder(other._path), old_of(other._path)
         forked = structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
         writer = LineWriter()
-        for name in (KEY, SOURCES, INPUTS):
-            if (origin / name).is_file():
-                shutil.copy2(origin / name, partial / name)
-        if (origin / MOUNTS).is_dir():
-            shutil.copytree(origin / MOUNTS, partial / MOUNTS)
+        shutil.rmtree(made, ignore_errors=True)
+        # key, mounts and inputs, which the manifest of a closed conversation names; no file that is being written
+        shutil.copytree(origin, made, ignore=lambda _, names: [*filter(TEMPORARY.fullmatch, names)])
         lines = [writer.line(canonical(event)) for event in (forked, *events[1 : ends[turn - 1]])]
-        write_durably(partial / STATE, b"".join(lines))
+        write_durably(made / STATE, b"".join(lines))
+        exchange(made, partial)  # before this the path is free
         return other
 
 

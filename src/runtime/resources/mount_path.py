@@ -28,7 +28,7 @@ _UNSEEN = f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}\ufe00-\ufe0d]"
 _JOINED = r"\u0600-\u109f\u1700-\u1cff\ua800-\ua95f\ua980-\uab2f\uabc0-\uabff\U00010a00-\U00011fff\U0001e900-\U0001e95f"
 _STRAY = rf"(?<![{_JOINED}{EMOJI}\ufe0f])[{JOINERS}]|[{JOINERS}](?![{_JOINED}{EMOJI}])|[\ufe0e\ufe0f]{STRAY}"
 # the file that a write goes to before it is renamed: never a finished file
-_TEMPORARY = re.compile(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
+TEMPORARY = re.compile(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
 
 
 class MountPath(Struct, frozen=True):
@@ -81,7 +81,7 @@ def _check_part(part: str) -> None:
         raise Malformed("the path has a part that is empty, . or ..")
     if len(part.encode()) > MAX_PART_BYTES:
         raise Malformed(f"a part of the path is longer than {MAX_PART_BYTES} bytes")
-    if part[0] == "." and _TEMPORARY.fullmatch(part):
+    if part[0] == "." and TEMPORARY.fullmatch(part):
         raise Malformed("the path names the temporary file of an unfinished write")
 
 
