@@ -157,6 +157,12 @@ def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> No
     assert f'"ending":"{ending}"' in (out / "state.jsonl").read_text()
 
 
+def test_a_run_that_is_over_is_stopped_no_more(project: Path) -> None:
+    worlds: list[Any] = []
+    asyncio.run(agent_of(project).arun("?", started=worlds.append))
+    worlds[0].stop()
+
+
 def test_a_run_goes_on_from_messages(project: Path) -> None:
     agent = agent_of(project)
     first = agent.run("first?")

@@ -66,7 +66,7 @@ class Real(Performer):
         """Let something come from outside, from any thread."""
         if self._loop is None:
             self._early.append(event)
-        else:
+        elif not self._loop.is_closed():  # else the run is over
             self._loop.call_soon_threadsafe(self._tell, event)
 
     # ---- for the driver ----------------------------------------------------------------------------------------------
