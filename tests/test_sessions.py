@@ -224,6 +224,35 @@ def test_those_who_ask_at_the_same_time_get_turns_of_their_own(tmp_path: Path) -
     asyncio.run(talk())
 
 
+async def set_soon(left: threading.Event) -> None:
+    """Set an event when all has happened that follows from a cancellation at once."""
+    for _ in range(9):
+        await asyncio.sleep(0)
+    left.set()
+
+
+def test_what_is_being_put_on_the_disk_is_when_a_conversation_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, left, done, fsync = threading.Event(), threading.Event(), list[int](), os.fsync
+
+    def late(fd: int) -> None:
+        begun.set()
+        left.wait(60)
+        done.append(fsync(fd) or fd)
+
+    async def talk() -> None:
+        async with Session(talker(), tmp_path / "talk") as session:
+            monkeypatch.setattr(os, "fsync", late)
+            asking = asyncio.create_task(session.ask("hello"))
+            await asyncio.to_thread(begun.wait, 60)
+            leaving = asyncio.create_task(set_soon(left))
+        assert len(done) == 1
+        await asyncio.wait([asking, leaving])
+
+    asyncio.run(talk())
+
+
 def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,11 +264,6 @@ def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
         if log.exists() and b'"run_ended"' in log.read_bytes():
             left.wait(60)
         fsync(fd)
-
-    async def leave() -> None:
-        for _ in range(9):  # until all has happened that follows from a cancellation at once
-            await asyncio.sleep(0)
-        left.set()
 
     async def talk() -> None:
         ended = asyncio.Event()
@@ -253,7 +277,7 @@ def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
             monkeypatch.setattr(os, "fsync", late)
             closing = asyncio.create_task(session.close())
             await ended.wait()
-            leaving = asyncio.create_task(leave())
+            leaving = asyncio.create_task(set_soon(left))
         await asyncio.wait([closing, leaving])
 
     asyncio.run(talk())

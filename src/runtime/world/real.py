@@ -244,7 +244,8 @@ class Real(Performer):
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError as error:
-                if self._leaves:
+                if self._leaves:  # what is being put on the disk is, before its file is closed
+                    await asyncio.wait([future], timeout=0 if future is self._bell else _GRACE_S)
                     raise
                 if self._cancelled is None:
                     self._tell(StopAsked(at="", scope="", why="cancelled"))
