@@ -83,6 +83,13 @@ def test_a_record_is_replaced_only_if_told(project: Path) -> None:
     assert b"second?" in (out / "state.jsonl").read_bytes()
 
 
+def test_a_record_lies_where_it_began(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = agent_of(project, lambda asked: os.chdir(project) or SEES(asked))
+    tachograph.record(agent, "?", out="out")
+    assert verify(tmp_path / "out", "out") == []
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_where_no_record_can_lie(
     project: Path, replace: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +99,7 @@ def test_where_no_record_can_lie(
     Path("notes").mkdir()
     Path("notes/mine.txt").write_text("mine")
     Path("file").write_text("mine")
-    for out in ("", ".", "..", "notes", "file"):
+    for out in ("", ".", "..", "notes", "file", "run.partial"):
         with pytest.raises(OutputError) as refused:
             tachograph.record(agent, "?", out=out, replace=replace)
         assert "replace=True" not in str(refused.value)

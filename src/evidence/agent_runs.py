@@ -134,14 +134,17 @@ def new_run(
 
 
 def cleared(out: str | Path, *, replace: bool | None = None) -> Path:
-    """Return the folder for a record. Raises OutputError where one lies that is not to be replaced, or never (None)."""
+    """Return the folder for a record, whose place stays if the working directory changes.
+
+    Raises OutputError where one lies that is not to be replaced, or never (None).
+    """
     folder = Path(out)
-    if folder.name in ("", ".."):
+    if folder.name in ("", "..") or folder.suffix == ".partial":
         raise OutputError(f"{folder}: is not a folder of its own; name one, such as my-run")
     if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
         remedy = "name another folder" + ("" if replace is None else ", or give `record` replace=True")
         raise OutputError(f"{folder}: a record is already here; {remedy}")
-    return folder
+    return folder.absolute()
 
 
 def record(
@@ -225,7 +228,7 @@ def resume(
         InDoubt: Effects had begun, and nobody says whether they happened.
         Diverged: The agent is not that of the log any more.
     """
-    folder = Path(out)
+    folder = Path(out).absolute()
     return agent.result_of(recording.resume(_open_run(agent, folder), folder, settled or {}, listen))
 
 
@@ -240,7 +243,7 @@ async def aresume(
         settled: Likewise.
         listen: Likewise.
     """
-    folder = Path(out)
+    folder = Path(out).absolute()
     source = _open_run(agent, folder, leaves=False)
     return agent.result_of(await recording.resume_async(source, folder, settled or {}, listen))
 
