@@ -26,7 +26,7 @@ from tachograph.runtime.log.events import Arrived, Event, Made, ModelReplied, Ru
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tests.commands import exit_code, output_of
-from tests.project import POLICY, interrupted, make_project, merged, proved, script
+from tests.project import HERE, POLICY, interrupted, make_project, merged, proved, script
 
 NAMED = ["look", "log"]
 BOUND = 60
@@ -162,6 +162,12 @@ def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> No
     asyncio.run(main())
     assert verify(out, "out") == []
     assert f'"ending":"{ending}"' in (out / "state.jsonl").read_text()
+
+
+def test_the_name_of_hooks_may_be_any_text() -> None:
+    refusing = Hooks("\ud800", before_call=lambda about: {"deny": "no"})
+    result = Agent(SEES, NAMED, Policy.from_dict(POLICY), root=HERE / "kit", hooks=refusing).run("?")
+    assert [it.place for it in result.denials] == ["hooks/?"]
 
 
 def test_a_run_that_is_over_is_stopped_no_more(project: Path) -> None:
@@ -505,13 +511,15 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     ("what", "given"),
     [
         ("window", {"max_bytes": 5000}), ("window", WindowLimits(400)), ("window", 7), ("approve", "yes"),
+        ("window", WindowLimits(5000, 0)), ("window", WindowLimits(5000, 9, -1)), ("window", WindowLimits(5000, 1.5)),  # type: ignore[arg-type]
+        ("tools", [Agent(SEES, [], Policy.from_dict(POLICY)).as_tool("a", 5)]),  # type: ignore[arg-type]
         ("instructions", 5), ("output_retries", -1), ("root", "/nowhere"), ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
         ("plan", Policy.from_dict(POLICY)),  # without exit_plan
     ],
 )  # fmt: skip
 def test_what_no_agent_can_be_made_of_is_refused(what: str, given: Any) -> None:
     with pytest.raises(InputError, match=what):
-        Agent(script("a"), [], Policy.from_dict(POLICY), **{what: given})
+        Agent(**{"llm": script("a"), "tools": [], "policy": Policy.from_dict(POLICY), what: given})
 
 
 @pytest.mark.parametrize(

@@ -374,8 +374,8 @@ def test_the_same_agent_may_be_given_to_several() -> None:
 
 def test_half_a_character_in_an_agent_below_is_refused_before_the_run_begins() -> None:
     asked: list[LLMInput] = []
-    leaf = Agent(script("a"), [], policy(), instructions="\ud800").as_tool("leaf", "Help.")
     with pytest.raises(InputError):
+        leaf = Agent(script("a"), [], policy(), instructions="\ud800").as_tool("leaf", "Help.")
         Agent(asked.append, [leaf], policy()).run("?")
     assert asked == []
 

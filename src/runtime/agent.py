@@ -10,9 +10,10 @@ from msgspec import structs
 
 from ..fail.errors import InputError, ToolError
 from .clock import random_hex, random_key, variable, wall_ns
+from .formats.strict_json import canonical
 from .io.workspace import Host, Mount, Workspace
 from .log.addresses import place_of
-from .log.events import Event, RunStarted
+from .log.events import Event, RunStarted, decode
 from .log.steps import steps_of
 from .log.values import WindowLimits
 from .loop.hooks import HOOKS, Hooks
@@ -135,8 +136,12 @@ class Agent:
             if EXIT_PLAN not in its.names.allowed:
                 remedy = f"add {EXIT_PLAN!r}, the tool that shows a plan to a person"
                 raise its.error("/tool_registry/allowed", "no plan could ever be allowed", remedy)
-        # these refuse here, and not at the first run, what cannot decide a call
+        # these refuse here, and not at the first run, what cannot decide a call, or stand in a record
         self._gates = gates_of(policy, plan, self.tools)
+        try:
+            decode(canonical(head_of(self._spec("", ""))))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"no record can hold this agent ({error})", remedy="change that part") from None
 
     def _check_below(self, agent: Agent) -> None:
         """Refuse an agent that has what is of the whole run, and is another one there."""
@@ -227,8 +232,8 @@ class Agent:
             remedy = 'put that under `if __name__ == "__main__":`'
             raise InputError("importing the module starts a run", remedy=remedy)
         unknown = options.keys() - RunOptions.__annotations__.keys()
-        if unknown or not isinstance(question, str):
-            wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
+        if unknown or not isinstance(question, str) or clean_text(question) != question:
+            wrong = f"no option {min(unknown)!r}" if unknown else "no question, or a lone surrogate in it"
             known = ", ".join(RunOptions.__annotations__)
             raise InputError(f"a run has {wrong}", remedy=f"give a text, and of {known} what is needed")
         for model in (it for agent in (self, *self._below) if is_asked for it in agent.models):
@@ -238,10 +243,6 @@ class Agent:
         deadline_s = options.get("deadline_s", 0)
         if type(deadline_s) is not int or not 0 <= deadline_s <= 604_800:
             raise InputError("deadline_s is not a number of seconds", remedy="give a whole one, such as 60")
-        instructions = [("instructions", agent.instructions) for agent in (self, *self._below)]
-        for what, text in (("question", question), *instructions):
-            if clean_text(text) != text:
-                raise InputError(f"the {what} contains a lone surrogate", remedy="remove it")
         redactor = live_redactor(self.policy, key or random_key())
         redactor.is_key_gone = key is None
         return structs.replace(
@@ -376,7 +377,6 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
     llm, tools, hooks, plan, root = (given[name] for name in ("llm", "tools", "hooks", "plan", "root"))
     approve, window, retries = given["approve"], given["window"], given["output_retries"]
     listed = [hooks] if isinstance(hooks, Hooks) else hooks
-    is_window = isinstance(window, WindowLimits) and window.max_bytes >= 1000
     are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
     asked = [getattr(it, point) for it in listed for point in HOOKS] if are_hooks else []
     for what, is_right, remedy in (
@@ -386,7 +386,7 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
         ("plan", plan is None or isinstance(plan, Policy), "give a Policy"),
         ("hooks", are_hooks and all(it is None or callable(it) for it in asked), "give Hooks of functions"),
         ("approve", approve is None or callable(approve), "give a function"),
-        ("window", window is None or is_window, "give WindowLimits(max_bytes=1000) or more"),
+        ("window", window is None or isinstance(window, WindowLimits), "give WindowLimits(max_bytes=1000)"),
         ("instructions", isinstance(given["instructions"], str), "give a text"),
         ("output_retries", type(retries) is int and retries >= 0, "give a whole number from 0 on"),
         ("root", isinstance(root, str | Path) and Path(root).is_dir(), "give a folder that is there"),

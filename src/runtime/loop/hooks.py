@@ -22,7 +22,7 @@ from ..formats.escape import quote_untrusted
 from ..formats.strict_json import canonical
 from ..log.events import Decided, HookAnswered, Stopped
 from ..log.values import Call
-from ..models.types import read_call
+from ..models.types import clean_text, read_call
 from ..policy.leaf import Verdict
 from .authority import Ruling
 from .state import RunState
@@ -68,7 +68,7 @@ class _Said(Struct, frozen=True):
 
     def ruling(self, decision: Literal["deny", "escalate"]) -> Ruling:
         """Return it as a decision."""
-        return Ruling(Verdict(decision, Rule.HOOK, f"hooks/{self.by}", self.value))
+        return Ruling(Verdict(decision, Rule.HOOK, clean_text(f"hooks/{self.by}"), self.value))
 
 
 def has(run: RunState, event: str) -> bool:

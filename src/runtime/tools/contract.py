@@ -119,8 +119,8 @@ class Tool:
     ) -> None:
         self.file = file or f"tool {name!r}"
         wrong: list[str] = []  # whoever writes a tool is told all of it at once
-        if not _NAME.fullmatch(name):
-            wrong.append(f"{name[:80]!r} is no name; use up to 64 letters, digits, - or _, a letter first")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            wrong.append(f"{name!r:.80} is no name; use up to 64 letters, digits, - or _, a letter first")
         if effect not in EFFECTS:
             wrong.append(f"EFFECT is {effect!r}; use one of {', '.join(EFFECTS)}")
         if not all(map(callable, (run, probe or run))):
