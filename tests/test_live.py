@@ -14,7 +14,7 @@ from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, areco
 from tachograph.evidence.agent_runs import AgentRun
 from tachograph.evidence.check import replay
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import InputError, TransientModelError
+from tachograph.fail.errors import InputError, ModelError, TransientModelError
 from tachograph.runtime.clock import monotonic_ns
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, Waited
@@ -304,10 +304,20 @@ def test_many_runs_at_once() -> None:
         replayed(made, result.events)
 
 
+class Bare(ModelError):
+    """Holds nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+
 @pytest.mark.parametrize(
     ("said", "word"),
-    [(TransientModelError("nobody answers"),) * 2, ("a", "no LLMOutput"), (LLMOutput(), "neither")],
-)
+    [
+        (TransientModelError("nobody answers"),) * 2, ("a", "no LLMOutput"), (LLMOutput(), "neither"),
+        (ModelError("no words", service_text={"a": 1}), "no words"), (Bare(), "Bare"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
 def test_why_a_model_fails_is_told(said: Any, word: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def model(asked: LLMInput) -> Any:
         if isinstance(said, Exception):

@@ -57,6 +57,7 @@ async def cancel_later(question: AskPerson) -> Any:
     raise asyncio.CancelledError
 
 
+UNPRINTABLE: Any = type("Unprintable", (), {"__str__": lambda self: 1 / 0})()
 PEOPLE: list[tuple[Any, str, str]] = [
     (lambda question: True, "allow", "final_answer"),
     (lambda question: Answer("allow", "lead", "\ud800"), "allow", "final_answer"),
@@ -69,6 +70,7 @@ PEOPLE: list[tuple[Any, str, str]] = [
     (lambda question: "allow", "silence", "approval_refused"),
     (lambda question: 1, "silence", "approval_refused"),
     (lambda question: Answer("yes"), "silence", "approval_refused"),  # type: ignore[arg-type]
+    (lambda question: Answer("allow", why=UNPRINTABLE), "silence", "approval_refused"),
     (lambda question: 1 / 0, "silence", "approval_refused"),
     (leave, "silence", "approval_refused"),
     (cancel, "silence", "approval_refused"),

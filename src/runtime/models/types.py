@@ -277,9 +277,9 @@ def call_text(call: Call) -> str:
     return call.text if call.arguments is None else strict_json.canonical(call.arguments).decode()
 
 
-def clean_text(text: str) -> str:
-    """Return a plain `str` without lone surrogates, which no record can hold."""
-    text = str.__str__(text)
+def clean_text(text: object) -> str:
+    """Return a plain `str` without lone surrogates, which no record can hold; "" for what is no text."""
+    text = str.__str__(text) if isinstance(text, str) else ""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

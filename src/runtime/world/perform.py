@@ -265,11 +265,13 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
         kind = "transient"
     elif isinstance(error, errors.InvalidModelOutput):
         kind = "invalid"
-    after = _whole_ms(error.retry_after_ms) if isinstance(error, errors.TransientModelError) else None
+    after = _whole_ms(getattr(error, "retry_after_ms", None)) if kind in ("timeout", "transient") else None
     status, said = 0, ""
     if isinstance(error, errors.ModelError):
-        status = error.status if type(error.status) is int else 0
-        said = _short(effect.redactor.text(clean_text(error.service_text or "")))
+        # a class of the caller may have set neither
+        given = getattr(error, "status", 0)
+        status = given if type(given) is int else 0
+        said = _short(effect.redactor.text(clean_text(getattr(error, "service_text", ""))))
     if is_told and errors.class_of(error) != "CancelledError":
         words = f"; the service said: {said}" if said else ""
         errors.warn_of("the model failed", error, effect.redactor.text, words)

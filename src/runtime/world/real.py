@@ -107,13 +107,12 @@ class Real(Performer):
         question = copy.deepcopy(effect)  # whoever is asked may change it, and the call is the run's
         try:
             said = await self.call(pending.at, self._approve, question, timeout_s=effect.timeout_s)
+            answer = answered(pending.at, said)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) or asks_to_end(error):
                 raise
             why = "" if isinstance(error, TimeoutError) else f"asking failed: {class_of(error)}"
             answer = Answered(at=pending.at, answer="silence", why=why)
-        else:
-            answer = answered(pending.at, said)
         if answer.answer == "silence" and answer.why:
             warn("a call is refused: %s", answer.why)
         return answer
