@@ -316,6 +316,7 @@ class Bare(ModelError):
     [
         (TransientModelError("nobody answers"),) * 2, ("a", "no LLMOutput"), (LLMOutput(), "neither"),
         (ModelError("no words", service_text={"a": 1}), "no words"), (Bare(), "Bare"),  # type: ignore[arg-type]
+        (LLMOutput(tool_calls=type("Broken", (list,), {"__iter__": lambda self: 1 / 0})()), "ZeroDivisionError"),
     ],
 )  # fmt: skip
 def test_why_a_model_fails_is_told(said: Any, word: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -117,11 +117,11 @@ class Performer:
                 self._show(at, pieces.end())
             else:
                 output = await self.call(pending.at, model, request)
+            reply = read_reply(output, pending.at, request.step_index, request.messages.size)
+            if reply.problem and not isinstance(model, Script):
+                errors.warn("the model failed: it returned %s (%s)", type(output).__name__, reply.problem)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error, effect, is_told=self.fault(pending.at) is None)
-        reply = read_reply(output, pending.at, request.step_index, request.messages.size)
-        if reply.problem and not isinstance(model, Script):
-            errors.warn("the model failed: it returned %s (%s)", type(output).__name__, reply.problem)
         return structs.replace(reply, fallback=effect.fallback) if effect.fallback else reply
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
