@@ -65,8 +65,7 @@ def record_live(
     if task.is_session:
         raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
-    people = approve_at_terminal if approve else None
-    source = new_run(task, llm, base_url, options, approve=people)
+    source = new_run(task, llm, base_url, options, approve=approve_at_terminal if approve else None)
     return record(source, folder) if is_quiet else _answered(record(source, folder, _tell))
 
 

@@ -35,8 +35,6 @@ from .record import Listen, record_async, resume_async
 from .record_files import STATE, lines_in
 from .run_source import RunSource
 
-T = TypeVar("T")
-
 
 class Turn(Reached, frozen=True, kw_only=True):
     """A turn of a conversation, which ends as a run does: as `cancelled` where it was interrupted.
@@ -109,7 +107,11 @@ class Conversation(Generic[Made]):
         else:
             run = record_async(source, self._path, self._hear)
         self._run = asyncio.create_task(run)
-        await self._until(self._has_begun)
+        try:
+            await self._until(self._has_begun)
+        except BaseException:
+            await self.__aexit__()
+            raise
         if self._run.done():
             # what ends it before anything is asked, such as an effect in doubt, is raised here
             self._made(self._run)
@@ -244,13 +246,14 @@ class Conversation(Generic[Made]):
 
     async def _until(self, event: asyncio.Event) -> None:
         """Wait for an event; what ends the run before is raised."""
-        if self._run is None:
-            raise InputError("the conversation is not open", remedy="use `async with Session(...)`")
         if event.is_set():
             return  # at once, so that what is said enters before an interrupt that is asked for after it
+        assert self._run is not None
         waiting = asyncio.create_task(event.wait())
-        await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        try:
+            await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
         if self._run.done() and not event.is_set():
             self._made(self._run)
             raise InputError("the conversation has ended", remedy="begin another one")
@@ -360,7 +363,7 @@ class SyncSession:
         self._thread.join()
         self._loop.close()
 
-    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _do(self, coroutine: Coroutine[Any, Any, Made]) -> Made:
         if not self._thread.is_alive():
             coroutine.close()
             raise InputError("the conversation is not open", remedy="use `with SyncSession(...)`")

@@ -228,8 +228,6 @@ class RunState:
 
     def mate(self, name: str) -> RunState | None:
         """Return its team mate of a name, None where it has none that all its present policies hold for."""
-        if not self.children:
-            return None
         chain = {*self.authority.chain}
         return next((it for it in self.mates(name) if it._starter and chain <= {*it._starter.chain}), None)
 
@@ -333,9 +331,8 @@ class RunState:
     def has_lost_mate(self, key: str, call: Call) -> bool:
         """Return whether a call was decided as one to a team mate that has ended meanwhile."""
         tool = self.gate.tools.get(call.name)
-        if tool is None or not tool.stays or self.counted.get(self.at(key), (1, 0))[0]:
-            return False
-        return self.mate(call.name) is None
+        was_mate = tool is not None and tool.stays and not self.counted.get(self.at(key), (1, 0))[0]
+        return was_mate and self.mate(call.name) is None
 
     def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""
