@@ -312,6 +312,7 @@ BARE = type("Bare", (ModelError,), {"__init__": lambda self: None})()  # sets no
     [
         (TransientModelError("nobody answers"),) * 2, ("a", "no LLMOutput"), (LLMOutput(), "neither"),
         (ModelError("no words", service_text={"a": 1}), "no words"), (BARE, "Bare"),  # type: ignore[arg-type]
+        (InputError("of an agent that the model asks"), "of an agent"),
         (LLMOutput(tool_calls=type("Broken", (list,), {"__iter__": lambda self: 1 / 0})()), "ZeroDivisionError"),
     ],
 )  # fmt: skip

@@ -255,8 +255,8 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
 
 
 def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: bool) -> Failed:
-    is_ours = isinstance(error, errors.TachographError) and not isinstance(error, errors.ModelError)
-    if is_ours or errors.asks_to_end(error):
+    is_of_script = isinstance(error, errors.InputError) and isinstance(effect.ask, Script)
+    if is_of_script or errors.asks_to_end(error):
         raise error
     kind = "other"
     if isinstance(error, TimeoutError):
