@@ -29,8 +29,9 @@ os.fsync = lambda fd: None
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of garbage look at what tests make, and not at the modules and tests themselves each time."""
+    """Let the collector of garbage look at what tests make, seldom, and not at the modules and tests themselves."""
     gc.freeze()
+    gc.set_threshold(100_000)
 
 
 @pytest.fixture
