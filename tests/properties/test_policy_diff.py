@@ -170,14 +170,15 @@ def test_what_is_not_told_is_not_wider() -> None:
             old, new = Policy.from_dict(first), Policy.from_dict(second)
         except PolicyError:  # a mount of a tool that is not declared
             continue
-        changes = [change for change in diff(old, new, TOOLS) if change.kind in ("WIDER", "EXPOSURE")]
-        before, after = gates(old, new, TOOLS)
-        really = next((it for it in questions if answer(after, it) < answer(before, it)), None)
-        assert changes or really is None, (first, second, really)
-        changes = [change for change in changes if change.kind == "WIDER"]
+        told = [change for change in diff(old, new, TOOLS) if change.kind in ("WIDER", "EXPOSURE")]
+        changes = [change for change in told if change.kind == "WIDER"]
         counted["pairs"] += 1
         counted["told"] += bool(changes)
-        counted["falsely"] += bool(changes) and really is None and not any(it.example for it in changes)
+        if not any(change.example for change in changes):  # else what is told is shown
+            before, after = gates(old, new, TOOLS)
+            really = next((it for it in questions if answer(after, it) < answer(before, it)), None)
+            assert told or really is None, (first, second, really)
+            counted["falsely"] += bool(changes) and really is None
         counted["entries"] += len(changes)
         counted["shown"] += sum(change.example is not None for change in changes)
     print(counted)
