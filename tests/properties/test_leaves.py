@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -133,8 +132,6 @@ KINDS[Unattended] = (
 )
 # of these an entry may cover another one, so that a change of it changes nothing
 OVERLAPPING = {Urls, Networks, Places, Demanded, Unasked, Judgeable, UnaskedCall}
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-proving = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def of(kind: type[Leaf[Any]]) -> tuple[st.SearchStrategy[Any], list[Any], bool]:
@@ -153,19 +150,6 @@ def test_every_leaf_of_every_rule_is_held_to_its_order() -> None:
     )
     found = {type(leaf) for rule in RULES for _, leaf in rule.leaves(policy, "t")}
     assert found | {Unasked} == set(KINDS)  # which is a part of UnaskedCall
-
-
-def proved(check: Callable[[type[Leaf[Any]], Any, Any], None]) -> Callable[..., None]:
-    """Run a check on drawn pairs of leaves of a kind."""
-
-    @each_kind
-    @proving
-    @given(data=st.data())
-    def test(kind: type[Leaf[Any]], data: st.DataObject) -> None:
-        strategy = of(kind)[0]
-        check(kind, data.draw(strategy), data.draw(strategy))
-
-    return test
 
 
 def beyond_is_sound(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
@@ -208,8 +192,17 @@ def every_other_leaf_differs(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
         assert list(a.beyond(other)) or list(other.beyond(a)), words
 
 
-test_beyond_is_sound = proved(beyond_is_sound)
-test_a_leaf_that_says_so_allows_every_point = proved(a_leaf_that_says_so_allows_every_point)
-test_a_leaf_is_not_beyond_itself = proved(a_leaf_is_not_beyond_itself)
-test_plus_allows_the_point_and_little_else = proved(plus_allows_the_point_and_little_else)
-test_every_other_leaf_differs = proved(every_other_leaf_differs)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_what_holds_of_any_two_leaves(kind: type[Leaf[Any]], data: st.DataObject) -> None:
+    strategy = of(kind)[0]
+    pair = data.draw(strategy), data.draw(strategy)
+    for holds in (
+        beyond_is_sound,
+        a_leaf_is_not_beyond_itself,
+        plus_allows_the_point_and_little_else,
+        a_leaf_that_says_so_allows_every_point,
+        every_other_leaf_differs,
+    ):
+        holds(kind, *pair)
