@@ -33,13 +33,9 @@ def told(capsys: Capsys, *words: str, code: int = 1, command: str = "check") -> 
 
 
 EDITS = [
-    # the file that is edited, how, and class and address of something that follows
-    ("data/corpus/v1/op-a3.md", "the", "THE", "EFFECT 3.c0.i1"),
+    # the file that is edited, how, and class and address of something that follows; others are in test_pull_request.py
     ("data/corpus/v1/op-a3.md", "\n", "\r\n", "EFFECT 3.c0.i1"),
-    ("tools/read.py", "Read a text", "Read some text", "ASKED 0"),
-    ("tools/read.py", "\n", "\r\n", "OTHER manifest.json"),
     ("tools/search.py", "row[1], row[2])", "row[1], row[2]), reverse=True", "EFFECT 1.c0.i1"),
-    ("policy/v1.yaml", "https://corpus.test/", "https://other.test/", "VERDICT 2.c0.d"),
     ("policy/v1.yaml", "on_deny", "approval: {required_for: [fetch]}\non_deny", "VERDICT 2.c0.d"),
     ("policy/secrets.yaml", "email, github_token", "email", "EXPOSURE 0"),
     ("tasks/canonical/v1.yaml", "question: ", "question: Now, ", "ASKED 0"),
