@@ -45,7 +45,7 @@ def test_what_the_schema_accepts_is_read_and_what_it_refuses_is_denied(name: str
     accepted = made.input_validator(strict=True)
     seen: Counter[bool] = Counter()
 
-    @settings(max_examples=80, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, suppress_health_check=list(HealthCheck))
     @given(arguments_of(made))
     def hold(arguments: Any) -> None:
         arguments = strict_json.as_json(arguments)
