@@ -13,7 +13,6 @@ from typing import Any
 
 from tachograph.runtime.formats import durable_write
 
-DIED = 99
 CHANGES = ["open", "write", "replace", "rename", "link", "unlink", "mkdir", "rmdir"]
 
 
@@ -24,24 +23,29 @@ class _Unbuffered(io.FileIO):
         return os.write(self.fileno(), data)
 
 
-def die_at(point: int, die: Callable[[], None]) -> None:
-    """Let this process die at a change of a file, counted from 0. A write counts twice: before it, and half of it."""
-    left = point
+def at_each_change(reached: Callable[[int], None]) -> None:
+    """Let this process tell each change of a file, counted from 0. A write counts twice: before it, and half of it."""
+    numbers, is_told = itertools.count(), False
+
+    def tell() -> None:
+        nonlocal is_told
+        if not is_told:  # what is done about a change is none of the run
+            is_told = True
+            reached(next(numbers))
+            is_told = False
 
     def counted(name: str) -> None:
         real = getattr(os, name)
 
         def change(*given: Any, **options: Any) -> Any:
-            nonlocal left
             if name == "open" and not given[1] & os.O_CREAT:
                 return real(*given, **options)
-            points = 2 if name == "write" else 1
-            if left == 1 and points == 2:
-                real(given[0], given[1][: len(given[1]) // 2])
-            if left < points:
-                die()
-            left -= points
-            return real(*given, **options)
+            tell()
+            if name != "write":
+                return real(*given, **options)
+            half = real(given[0], given[1][: len(given[1]) // 2])
+            tell()
+            return half + real(given[0], given[1][half:])
 
         setattr(os, name, change)
 
@@ -50,31 +54,48 @@ def die_at(point: int, die: Callable[[], None]) -> None:
     durable_write.open = _Unbuffered  # type: ignore[attr-defined]
 
 
-def deaths(folder: Path, run: Callable[[], object], before: Path | None = None) -> Iterator[int]:
-    """Let a run die in a child at one point after another, and yield what it left, until it comes to its end.
+def deaths(
+    folder: Path, run: Callable[[], object], before: Path | None = None, beside: tuple[Path, ...] = ()
+) -> Iterator[int]:
+    """Lay down what a run leaves that dies at one point after another, and yield; in the end, what it leaves as a whole.
+
+    The run is made once, in a child, and at each point all its files are copied: nothing else outlives a process.
 
     Args:
         folder: Where it records, alone in the folder above.
         run: Makes it.
         before: The record that lies there before.
+        beside: Other files that it writes.
     """
-    for point in itertools.count():
-        shutil.rmtree(folder.parent, ignore_errors=True)
-        folder.parent.mkdir(parents=True)
-        if before is not None:
-            shutil.copytree(before, folder)
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that just end
-            child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                die_at(point, lambda: os._exit(DIED))
-                run()
-                code = 0
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, DIED), point
-        if code == 0:
-            return
-        yield point
+    places, kept = [folder.parent, *beside], folder.parent.with_name("kept")
+    shutil.rmtree(folder.parent, ignore_errors=True)
+    folder.parent.mkdir(parents=True)
+    if before is not None:
+        shutil.copytree(before, folder)
+
+    def keep(point: int) -> None:
+        (kept / f"{point}").mkdir(parents=True)
+        for n, place in enumerate(places):
+            copy = shutil.copytree if place.is_dir() else shutil.copyfile
+            copy(place, kept / f"{point}/{n}")
+
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that just end
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            at_each_change(keep)
+            run()
+            os.mkdir(kept / "end")  # a change too, at which all is kept
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    points = len([*kept.iterdir()]) - 1
+    for point in range(points):
+        shutil.rmtree(folder.parent)
+        for n, place in enumerate(places):
+            (kept / f"{point}/{n}").rename(place)
+        if point < points - 1:
+            yield point
+    shutil.rmtree(kept)

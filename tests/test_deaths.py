@@ -79,26 +79,27 @@ def test_a_task_that_dies_at_any_write(
     tmp_path: Path, name: str, earlier: str | None, doubts: set[str]
 ) -> None:
     task, folder = project_of(tmp_path, name, "call")[name], tmp_path / "runs/s/run"
+    mails = tmp_path / "sent"
     whole, before = compared(tmp_path / name), None if earlier is None else tmp_path / earlier
     found = set()
-    for point in deaths(folder, lambda: record(task, folder, earlier=recorded_lines(folder)), before):
+    for point in deaths(
+        folder, lambda: record(task, folder, earlier=recorded_lines(folder)), before, (mails,)
+    ):
         if not partial_of(folder).exists():  # before anything was done, or after all of it was
             assert (folder.exists() and compared(folder)) in (whole, before is not None and compared(before))
             continue
         found |= {*goes_on(task, folder, whole)}
         assert {path.name for path in folder.parent.iterdir()} == {"run"}
-        sent = (tmp_path / "sent").read_text()
-        (tmp_path / "sent").write_text("")
         # never twice, and never what the earlier record answers
-        assert sent in ("", "hello", "bye", "hellobye"), point
+        assert mails.read_text() in ("", "hello", "bye", "hellobye"), point
     assert found == doubts
 
 
 KILLED = """
 import os, signal, sys
 from tachograph.cli.main import main
-from tests.deaths import die_at
-die_at(int(sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL))
+from tests.deaths import at_each_change
+at_each_change(lambda point: point == int(sys.argv[1]) and os.kill(os.getpid(), signal.SIGKILL))
 main(["run", sys.argv[2]])
 """
 
