@@ -54,10 +54,24 @@ def at_each_change(reached: Callable[[int], None]) -> None:
     durable_write.open = _Unbuffered  # type: ignore[attr-defined]
 
 
+def ended(run: Callable[[], object]) -> int:
+    """Return how a child of this process ends that does something: its exit code, or minus a signal."""
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that just end
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            run()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def deaths(
     folder: Path, run: Callable[[], object], before: Path | None = None, beside: tuple[Path, ...] = ()
 ) -> Iterator[int]:
-    """Lay down what a run leaves that dies at one point after another, and yield; in the end, what it leaves as a whole.
+    """Lay down what a run leaves that dies at one point after another, and yield; in the end, what is left of it whole.
 
     The run is made once, in a child, and at each point all its files are copied: nothing else outlives a process.
 
@@ -79,18 +93,12 @@ def deaths(
             copy = shutil.copytree if place.is_dir() else shutil.copyfile
             copy(place, kept / f"{point}/{n}")
 
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that just end
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            at_each_change(keep)
-            run()
-            os.mkdir(kept / "end")  # a change too, at which all is kept
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    def make() -> None:
+        at_each_change(keep)
+        run()
+        os.mkdir(kept / "end")  # a change too, at which all is kept
+
+    assert ended(make) == 0
     points = len([*kept.iterdir()]) - 1
     for point in range(points):
         shutil.rmtree(folder.parent)

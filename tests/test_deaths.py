@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tachograph
 from tachograph import Agent, Policy, tool
+from tachograph.cli.main import main
 from tachograph.evidence.check import replay
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
@@ -21,7 +20,7 @@ from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.driver import InDoubt
-from tests.deaths import deaths
+from tests.deaths import at_each_change, deaths, ended
 from tests.project import POLICY, ROWS, make_project, script
 
 SENT = "sent_after_a_refused_connection"
@@ -95,15 +94,6 @@ def test_a_task_that_dies_at_any_write(
     assert found == doubts
 
 
-KILLED = """
-import os, signal, sys
-from tachograph.cli.main import main
-from tests.deaths import at_each_change
-at_each_change(lambda point: point == int(sys.argv[1]) and os.kill(os.getpid(), signal.SIGKILL))
-main(["run", sys.argv[2]])
-"""
-
-
 @pytest.mark.parametrize(
     ("name", "point", "doubts"),
     [
@@ -112,12 +102,17 @@ main(["run", sys.argv[2]])
         ("told_of_two_timeouts", 36, []), ("hook_sends_the_answer_back", 50, []), ("url_allowed", 44, []),
     ],
 )  # fmt: skip
-def test_a_process_that_is_killed(tmp_path: Path, name: str, point: int, doubts: list[str]) -> None:
+def test_a_process_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, point: int, doubts: list[str]
+) -> None:
     task, folder = project_of(tmp_path, name)[name], tmp_path / "runs/s" / name
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    command = [sys.executable, "-c", KILLED, str(point), f"tasks/s/{name}.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL
+    monkeypatch.chdir(tmp_path)
+
+    def run() -> None:
+        at_each_change(lambda now: os.kill(os.getpid(), signal.SIGKILL) if now == point else None)
+        main(["run", f"tasks/s/{name}.yaml"])
+
+    assert ended(run) == -signal.SIGKILL
     assert partial_of(folder).exists() and not folder.exists()
     assert goes_on(task, folder, compared(tmp_path / name)) == doubts
 
