@@ -54,8 +54,8 @@ def at_each_change(reached: Callable[[int], None]) -> None:
     durable_write.open = _Unbuffered  # type: ignore[attr-defined]
 
 
-def ended(run: Callable[[], object]) -> int:
-    """Return how a child of this process ends that does something: its exit code, or minus a signal."""
+def forked(run: Callable[[], object]) -> int:
+    """Return the id of a child of this process that does something, and then ends."""
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that just end
         child = os.fork()
     if child == 0:
@@ -65,6 +65,11 @@ def ended(run: Callable[[], object]) -> int:
             code = 0
         finally:
             os._exit(code)
+    return child
+
+
+def ended(child: int) -> int:
+    """Return how a child ended: its exit code, or minus a signal."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -98,7 +103,7 @@ def deaths(
         run()
         os.mkdir(kept / "end")  # a change too, at which all is kept
 
-    assert ended(make) == 0
+    assert ended(forked(make)) == 0
     points = len([*kept.iterdir()]) - 1
     for point in range(points):
         shutil.rmtree(folder.parent)

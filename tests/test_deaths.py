@@ -20,7 +20,7 @@ from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.driver import InDoubt
-from tests.deaths import at_each_change, deaths, ended
+from tests.deaths import at_each_change, deaths, ended, forked
 from tests.project import POLICY, ROWS, make_project, script
 
 SENT = "sent_after_a_refused_connection"
@@ -112,7 +112,7 @@ def test_a_process_that_is_killed(
         at_each_change(lambda now: os.kill(os.getpid(), signal.SIGKILL) if now == point else None)
         main(["run", f"tasks/s/{name}.yaml"])
 
-    assert ended(run) == -signal.SIGKILL
+    assert ended(forked(run)) == -signal.SIGKILL
     assert partial_of(folder).exists() and not folder.exists()
     assert goes_on(task, folder, compared(tmp_path / name)) == doubts
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import pty
 import select
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +19,7 @@ from tachograph.cli.approval import approve_at_terminal
 from tachograph.runtime.log.events import Answered, Event, StopAsked, ToolReturned
 from tachograph.runtime.log.values import Call
 from tachograph.runtime.world.real import Real
+from tests.deaths import ended, forked
 from tests.project import POLICY, make_project, merged, script
 
 BOUND = 60
@@ -154,17 +154,6 @@ def test_an_answer_and_a_stop_at_once(project: Path) -> None:
         assert len([event for event in result.events if isinstance(event, StopAsked)]) <= 1
 
 
-AT_TERMINAL = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tests.test_people import agent_of
-from tachograph import approve_at_terminal
-result = agent_of(Path(sys.argv[2]), approve_at_terminal, timeout_s=int(sys.argv[3])).run("?")
-print(result.ending, result.messages[-1]["content"])
-"""
-
-
 @pytest.mark.parametrize(
     ("keys", "ending"),
     [
@@ -174,10 +163,17 @@ print(result.ending, result.messages[-1]["content"])
 )  # fmt: skip
 def test_a_person_at_a_terminal(project: Path, keys: bytes | None, ending: str) -> None:
     """The keys are pressed once the question is there; None is for nobody."""
-    root = str(Path(__file__).parents[1])
+
+    def ask() -> None:
+        for fd in range(3):
+            os.dup2(end, fd)
+        sys.stdin, sys.stdout, sys.stderr = (open(fd, mode) for fd, mode in enumerate("rww"))  # noqa: SIM115
+        made = agent_of(project, approve_at_terminal, timeout_s=BOUND if keys else 1)
+        result = made.run("?")
+        print(result.ending, result.messages[-1]["content"], flush=True)
+
     terminal, end = pty.openpty()
-    command = [sys.executable, "-c", AT_TERMINAL, root, str(project), str(BOUND if keys else 1)]
-    child = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
+    child = forked(ask)
     os.close(end)
     said = b""
     try:
@@ -189,7 +185,7 @@ def test_a_person_at_a_terminal(project: Path, keys: bytes | None, ending: str) 
     except OSError:  # the other end is closed
         pass
     os.close(terminal)
-    assert child.wait(BOUND) == 0, said
+    assert ended(child) == 0, said
     assert b'echo {"text":"a"}' in said
     assert ending.encode() in said
 
