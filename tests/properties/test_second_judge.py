@@ -72,8 +72,8 @@ TOOLS = [
 ]
 # what a policy says of the effect of a server's tool decides no call, so the second judge does not read it
 OFFERED = [
-    *TOOLS[:-1],
-    Tool("send", "", SCHEMAS["send"], closed(), "external", lambda *_: {}, is_foreign=True),
+    Tool(*(name, "", schema, closed()), EFFECTS.get(name, "pure"), lambda *_: {}, is_foreign=name == "send")
+    for name, schema in SCHEMAS.items()
 ]
 # names that are close to one; the third has a Cyrillic letter
 STRANGERS = ["ghost", "Get", "g\u0435t", "get ", "", "get\n", "coun", "look/look"]
