@@ -68,7 +68,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_no_byte_is_free(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `verify` takes as it stands is the inputs, which the next test is about, and `made`.
 
-    A log that was read, and what follows from it, is kept for when another file is changed.
+    A line and a log that were read, and what follows from it, are kept for when another one is changed.
     """
     derived: dict[tuple[bytes, str], dict[str, bytes]] = {}
 
@@ -78,6 +78,7 @@ def test_no_byte_is_free(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("tachograph.evidence.verify.derive", derive_once)
     monkeypatch.setattr("tachograph.evidence.verify.whole_log", cache(whole_log))
+    monkeypatch.setattr("tachograph.runtime.log.lines.decode", cache(decode))
     ways, make = RECORDS[kind]
     files = read_files(make(tmp_path / "p")[1], "run")
     taken = read_manifest(files["manifest.json"], "run")
