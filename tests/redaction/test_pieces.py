@@ -25,14 +25,14 @@ def test_pieces_give_what_the_whole_gives(text: str, cuts: list[int]) -> None:
     assert "".join(shown(text, cuts)) == redactor().text(text)
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_text_that_breaks_off_shows_no_part_of_a_secret(name: str) -> None:
-    text, secret = draw(name)
-    whole = f"They say: {text}"
-    pieces = Pieces(redactor())
-    out = "".join(pieces.feed(letter) for letter in whole)
-    assert not any(secret[at : at + 6] in out for at in range(len(secret) - 5))
-    assert redactor().text(whole).startswith(out)
+def test_a_text_that_breaks_off_shows_no_part_of_a_secret() -> None:
+    for name in SHAPES:
+        text, secret = draw(name)
+        whole = f"They say: {text}"
+        pieces = Pieces(redactor())
+        out = "".join(pieces.feed(letter) for letter in whole)
+        assert not any(secret[at : at + 6] in out for at in range(len(secret) - 5)), name
+        assert redactor().text(whole).startswith(out), name
 
 
 @pytest.mark.parametrize(
