@@ -81,7 +81,7 @@ def is_performed_again(
     said |= {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
     said |= {it.at.rpartition(".")[0] for it in record if isinstance(it, Settled) and it.happened}
     # what holds a placeholder of a live key cannot be made again
-    marked = {event.at for event in record if placeholders(msgspec.to_builtins(event))}
+    marked = {it.at for it in record if not is_scripted and placeholders(msgspec.to_builtins(it))}
     calls = {call.at: call.call for step in all_steps(steps_of(record)) for call in step.calls}
     not_there: set[tuple[str, ...]] = set()  # mounts that lack what was written there
 
@@ -93,13 +93,13 @@ def is_performed_again(
             return False
         tool = effect.tool
         performed = not tool.acts_beside_io and (tool.effect != "network" or is_offline)
-        is_marked = at in marked or bool(placeholders(effect.call.arguments))
+        is_marked = not is_scripted and (at in marked or bool(placeholders(effect.call.arguments)))
         touched, written = _paths(effect, "path:"), _paths(effect, "path:write")
         others = {it.at: it.effect for it in under_way if isinstance(it.effect, Invoke) and it.at != at}
         said.update(it for it, other in others.items() if _meet(written, _paths(other, "path:")))
         is_beside = any(_meet(touched, _paths(other, "path:write")) for other in others.values())
         is_known = not is_beside and not _meet(touched, not_there)
-        if performed and at not in said and is_known and (is_scripted or not is_marked):
+        if performed and at not in said and is_known and not is_marked:
             return True
         not_there.update(path[:1] for path in written)
         if calls.get(at.rpartition(".")[0]) != effect.call:

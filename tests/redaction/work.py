@@ -12,6 +12,12 @@ from typing import Any
 PARSER, COMPILER = import_module("re._parser"), import_module("re._compiler")
 parsed = cache(PARSER.parse)
 compiled: dict[int, Any] = {}
+lists: dict[int, list[Any]] = {}
+
+
+def listed(nodes: Any) -> list[Any]:
+    """Return the elements of a part of a tree, which is kept, as a list."""
+    return lists.get(id(nodes)) or lists.setdefault(id(nodes), [*nodes])
 
 
 def search(pattern: str, text: str) -> tuple[int, list[tuple[int, int]]]:
@@ -28,12 +34,12 @@ def search(pattern: str, text: str) -> tuple[int, list[tuple[int, int]]]:
         kind, of = nodes[0][0].name, nodes[0][1]
         ways: Iterable[int]
         if kind == "SUBPATTERN":
-            ways = ends([*of[3]], at, (flags | of[1]) & ~of[2])
+            ways = ends(listed(of[3]), at, (flags | of[1]) & ~of[2])
         elif kind == "BRANCH":
-            ways = (end for branch in of[1] for end in ends([*branch], at, flags))
+            ways = (end for branch in of[1] for end in ends(listed(branch), at, flags))
         elif kind.startswith("ASSERT"):
             begin = at if of[0] > 0 else at - of[1].getwidth()[0]
-            is_there = begin >= 0 and any(True for _ in ends([*of[1]], begin, flags))
+            is_there = begin >= 0 and any(True for _ in ends(listed(of[1]), begin, flags))
             ways = [at] if is_there == (kind == "ASSERT") else []
         elif kind.endswith("REPEAT"):
             ways = islice(repeated(kind == "MIN_REPEAT", *of, at, flags), kind == "POSSESSIVE_REPEAT" or None)
@@ -50,14 +56,14 @@ def search(pattern: str, text: str) -> tuple[int, list[tuple[int, int]]]:
         while len(places) <= most:
             if is_lazy and len(places) > least:
                 yield places[-1]
-            end = next(ends([*nodes], places[-1], flags), None)  # the patterns need no other way of it
+            end = next(ends(listed(nodes), places[-1], flags), None)  # the patterns need no other way of it
             if end is None:
                 break
             places.append(end)
         yield from places[most:] if is_lazy else reversed(places[least:])
 
     while at <= len(text):
-        end = next(ends([*parsed(pattern)], at, 0), None)
+        end = next(ends(listed(parsed(pattern)), at, 0), None)
         found += [] if end is None else [(at, end)]
         at = max(at + 1, end or 0)
     return work, found

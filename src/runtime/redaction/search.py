@@ -131,7 +131,7 @@ class Search:
 
     def _matches(self, text: str) -> Iterator[Span]:
         lower = text.lower()
-        likely = {n for needle, n in self._needles if needle in lower}
+        likely = {n for needle, n in self._needles if needle in lower} if lower else set()
         for rule in (self._rules[n] for n in sorted(likely)):
             for start, end in rule.find(text, lower):
                 yield start, end, rule.kind
