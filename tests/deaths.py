@@ -94,9 +94,9 @@ def deaths(
 
     def keep(point: int) -> None:
         (kept / f"{point}").mkdir(parents=True)
-        for n, place in enumerate(places):
+        for place in places:
             copy = shutil.copytree if place.is_dir() else shutil.copyfile
-            copy(place, kept / f"{point}/{n}")
+            copy(place, kept / f"{point}" / place.name)
 
     def make() -> None:
         at_each_change(keep)
@@ -107,8 +107,8 @@ def deaths(
     points = len([*kept.iterdir()]) - 1
     for point in range(points):
         shutil.rmtree(folder.parent)
-        for n, place in enumerate(places):
-            (kept / f"{point}/{n}").rename(place)
+        for place in places:
+            (kept / f"{point}" / place.name).rename(place)
         if point < points - 1:
             yield point
     shutil.rmtree(kept)

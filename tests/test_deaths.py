@@ -78,19 +78,17 @@ def test_a_task_that_dies_at_any_write(
     tmp_path: Path, name: str, earlier: str | None, doubts: set[str]
 ) -> None:
     task, folder = project_of(tmp_path, name, "call")[name], tmp_path / "runs/s/run"
-    mails = tmp_path / "sent"
+    sent = tmp_path / "sent"
     whole, before = compared(tmp_path / name), None if earlier is None else tmp_path / earlier
     found = set()
-    for point in deaths(
-        folder, lambda: record(task, folder, earlier=recorded_lines(folder)), before, (mails,)
-    ):
+    for at in deaths(folder, lambda: record(task, folder, earlier=recorded_lines(folder)), before, (sent,)):
         if not partial_of(folder).exists():  # before anything was done, or after all of it was
             assert (folder.exists() and compared(folder)) in (whole, before is not None and compared(before))
             continue
         found |= {*goes_on(task, folder, whole)}
         assert {path.name for path in folder.parent.iterdir()} == {"run"}
         # never twice, and never what the earlier record answers
-        assert mails.read_text() in ("", "hello", "bye", "hellobye"), point
+        assert sent.read_text() in ("", "hello", "bye", "hellobye"), at
     assert found == doubts
 
 

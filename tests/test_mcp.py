@@ -49,11 +49,10 @@ _locks: dict[str, bytes] = {}
 
 def accepted(tmp_path: Path, mode: str = "plain") -> Path:
     lock = tmp_path / "mcp.lock"
-    if mode in _locks:
-        lock.write_bytes(_locks[mode])
-    else:
+    if mode not in _locks:
         assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", sys.executable, SERVER, mode) == 0
         _locks[mode] = lock.read_bytes()
+    lock.write_bytes(_locks[mode])
     return lock
 
 
@@ -210,24 +209,16 @@ def test_an_event_loop_goes_on_while_a_server_that_was_starting_is_ended(tmp_pat
     slow = agent(accepted(tmp_path), sys.executable, SERVER, "slow", str(tmp_path), timeout_s=10)
     rounds: list[None] = []
 
-    async def main() -> RunResult:
-        last_line = asyncio.Event()
+    async def go_round() -> None:
+        for _ in range(100):
+            rounds.append(await asyncio.sleep(0))
 
-        async def go_round() -> None:
-            await last_line.wait()  # until then there is nothing to see
-            for _ in range(100):
-                rounds.append(await asyncio.sleep(0))
+    def listen(event: Event) -> None:
+        if isinstance(event, RunEnded):  # the server is ended after the last line
+            beside.append(asyncio.create_task(go_round()))
 
-        def listen(event: Event) -> None:
-            if isinstance(event, RunEnded):
-                last_line.set()
-
-        beside = asyncio.create_task(go_round())
-        made = await slow.arun("What?", deadline_s=1, listen=listen)
-        beside.cancel()
-        return made
-
-    assert asyncio.run(main()).mode == "timeout"
+    beside: list[Any] = []
+    assert asyncio.run(slow.arun("What?", deadline_s=1, listen=listen)).mode == "timeout"
     assert len(rounds) > 1
     assert not is_alive(str(tmp_path))
 

@@ -168,8 +168,7 @@ def test_a_person_at_a_terminal(project: Path, keys: bytes | None, ending: str) 
         for fd in range(3):
             os.dup2(end, fd)
         sys.stdin, sys.stdout, sys.stderr = (open(fd, mode) for fd, mode in enumerate("rww"))  # noqa: SIM115
-        made = agent_of(project, approve_at_terminal, timeout_s=BOUND if keys else 1)
-        result = made.run("?")
+        result = agent_of(project, approve_at_terminal, timeout_s=BOUND if keys else 1).run("?")
         print(result.ending, result.messages[-1]["content"], flush=True)
 
     terminal, end = pty.openpty()

@@ -252,26 +252,22 @@ def calm(text: str, place: str) -> str:
     return "\n".join("x" if line.strip(" ") else "" for line in lines)
 
 
-def seen(shown: str, place: str) -> tuple[list[Any], list[str], list[str]]:
-    """Return what a reader and a forge see of a report; the name of a tool is a label in the diagram."""
-    return blocks(shown), live(shown), [] if place == "name of a tool" else drawn(shown)
-
-
 @cache
-def seen_calm(text: str, place: str) -> tuple[list[Any], list[str], list[str]]:
-    return seen(report(scene(text, place)), place)
+def seen(text: str, place: str) -> tuple[str, list[Any], list[str], list[str]]:
+    shown = report(scene(text, place))
+    # the name of a tool is a label there
+    return shown, blocks(shown), live(shown), [] if place == "name of a tool" else drawn(shown)
 
 
 def forged(text: str, place: str) -> str:
     """Return what a text changes in a report that a calm one does not; "" if nothing."""
-    shown = report(scene(text, place))
+    shown, *found = seen(text, place)
     if not shown.replace("\n", "").isprintable():
         return "not printable"
     if not all(map(ARROW.fullmatch, drawn(shown))):
         return "a line of the diagram"
-    found, calm_one = seen(shown, place), seen_calm(calm(text, place), place)
-    pairs = zip(("blocks", "live", "diagram"), found, calm_one, strict=True)
-    return ", ".join(what for what, got, wanted in pairs if got != wanted)
+    pairs = zip(("blocks", "live", "diagram"), found, seen(calm(text, place), place)[1:], strict=True)
+    return ", ".join(what for what, got, expected in pairs if got != expected)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -134,10 +134,6 @@ KINDS[Unattended] = (
 OVERLAPPING = {Urls, Networks, Places, Demanded, Unasked, Judgeable, UnaskedCall}
 
 
-def of(kind: type[Leaf[Any]]) -> tuple[st.SearchStrategy[Any], list[Any], bool]:
-    return KINDS[kind]
-
-
 def test_every_leaf_of_every_rule_is_held_to_its_order() -> None:
     from tachograph.runtime.policy.policy import Policy
 
@@ -153,7 +149,7 @@ def test_every_leaf_of_every_rule_is_held_to_its_order() -> None:
 
 
 def beyond_is_sound(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
-    _, points, exact = of(kind)
+    _, points, exact = KINDS[kind]
     entries = list(a.beyond(b))
     wider = [point for point in points if a.allows(point) and not b.allows(point)]
     if not entries:
@@ -169,7 +165,7 @@ def a_leaf_is_not_beyond_itself(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
 
 
 def plus_allows_the_point_and_little_else(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
-    _, points, exact = of(kind)
+    _, points, exact = KINDS[kind]
     for point in points:
         larger = a.plus(point)
         if larger is None:
@@ -181,7 +177,7 @@ def plus_allows_the_point_and_little_else(kind: type[Leaf[Any]], a: Any, b: Any)
 
 
 def a_leaf_that_says_so_allows_every_point(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
-    assert not a.allows_all or all(map(a.allows, of(kind)[1]))
+    assert not a.allows_all or all(map(a.allows, KINDS[kind][1]))
 
 
 def every_other_leaf_differs(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
@@ -196,7 +192,7 @@ def every_other_leaf_differs(kind: type[Leaf[Any]], a: Any, b: Any) -> None:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_what_holds_of_any_two_leaves(kind: type[Leaf[Any]], data: st.DataObject) -> None:
-    strategy = of(kind)[0]
+    strategy = KINDS[kind][0]
     pair = data.draw(strategy), data.draw(strategy)
     for holds in (
         beyond_is_sound,

@@ -12,12 +12,7 @@ from typing import Any
 PARSER, COMPILER = import_module("re._parser"), import_module("re._compiler")
 parsed = cache(PARSER.parse)
 compiled: dict[int, Any] = {}
-lists: dict[int, list[Any]] = {}
-
-
-def listed(nodes: Any) -> list[Any]:
-    """Return the elements of a part of a tree, which is kept, as a list."""
-    return lists.get(id(nodes)) or lists.setdefault(id(nodes), [*nodes])
+listed = cache(list)  # of a part of a tree
 
 
 def search(pattern: str, text: str) -> tuple[int, list[tuple[int, int]]]:
