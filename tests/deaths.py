@@ -54,10 +54,15 @@ def at_each_change(reached: Callable[[int], None]) -> None:
     durable_write.open = _Unbuffered  # type: ignore[attr-defined]
 
 
+def fork() -> int:
+    """Fork, whatever other threads there are: the child does not need them."""
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return os.fork()
+
+
 def forked(run: Callable[[], object]) -> int:
     """Return the id of a child of this process that does something, and then ends."""
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that just end
-        child = os.fork()
+    child = fork()
     if child == 0:
         code = 1
         try:

@@ -22,6 +22,7 @@ from tachograph.runtime.policy.leaf import Question
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import Refused, decide, parse
+from tests.tables.rows import closed
 
 CLOSED = {"type": "object", "additionalProperties": False}
 TOOL = Tool("probe", "", CLOSED, CLOSED, "network", lambda arguments, io: {})
@@ -61,10 +62,6 @@ ROOM = {
     "loop_budget": {"max_tool_calls": 1, "max_result_bytes": 1},
     "cycle_detection": {"max_repeats": 1},
 }
-
-
-def closed(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 GET = {

@@ -100,13 +100,11 @@ def test_a_task_that_dies_at_any_write(
         ("told_of_two_timeouts", 36, []), ("hook_sends_the_answer_back", 50, []), ("url_allowed", 44, []),
     ],
 )  # fmt: skip
-def test_a_process_that_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, point: int, doubts: list[str]
-) -> None:
+def test_a_process_that_is_killed(tmp_path: Path, name: str, point: int, doubts: list[str]) -> None:
     task, folder = project_of(tmp_path, name)[name], tmp_path / "runs/s" / name
-    monkeypatch.chdir(tmp_path)
 
     def run() -> None:
+        os.chdir(tmp_path)
         at_each_change(lambda now: os.kill(os.getpid(), signal.SIGKILL) if now == point else None)
         main(["run", f"tasks/s/{name}.yaml"])
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.world.perform import StorageFailure
 from tachograph.testing import run
+from tests.deaths import fork
 from tests.project import made, recorded
 from tests.tables.rows import closed, roomy
 
@@ -183,12 +183,6 @@ def test_a_torn_line_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
 
 
 # ---- other processes -------------------------------------------------------------------------------------------------
-
-
-def fork() -> int:
-    with warnings.catch_warnings():  # of other threads, which the child does not need
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def test_a_tool_that_forks_and_returns_in_the_child_does_not_go_on_as_the_run() -> None:

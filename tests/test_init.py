@@ -41,28 +41,20 @@ sys.exit(any([commands(words.split(), standalone_mode=False) for words in sys.ar
     ],
 )
 def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, str]) -> None:
-    here, home = tmp_path / "here", tmp_path / "home"
-    for folder in (here, home, (tmp_path / below).parent):
+    here, home, project = tmp_path / "here", tmp_path / "home", tmp_path / below
+    for folder in (here, home, project.parent):
         folder.mkdir(parents=True, exist_ok=True)
     before = tree(tmp_path)
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(home),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **environment,
-    }
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= environment
 
     def run(cwd: Path, *words: str) -> str:
         command = [sys.executable, *words]
         ran = subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, timeout=300)
         return ran.stdout.decode()
 
-    assert "tachograph check" in run(
-        here, "-m", "tachograph", "init", os.path.relpath(tmp_path / below, here)
-    )
+    assert "tachograph check" in run(here, "-m", "tachograph", "init", os.path.relpath(project, here))
     assert {path for path in tree(tmp_path) - before if not path.startswith(below)} == set()
-    project = tmp_path / below
     runs = {f"runs/first/{name}/state.jsonl" for name in ("answer", "denied")}
     policies = {"policy/agent.yaml", "policy/tests/agent.yaml"}
     assert runs | policies | {".github/workflows/tachograph.yml", ".gitattributes"} <= tree(project)

@@ -189,8 +189,8 @@ def test_what_has_moved_is_named(repository: Path, capsys: Out, change: str) -> 
         (repository / beside).write_bytes((repository / beside).read_bytes() + b"# a comment\n")
         checked = told(capsys)
         record_anew(repository)
-    first = NONE if named == NONE else f"{named}: "
-    assert alone[0].startswith(first) or change == "renamed_tool"  # in whose place others are missing
+    # where a tool is renamed, others are named first
+    assert alone[0].startswith((NONE, f"{named}: ")) or change == "renamed_tool"
     assert alone[-1].endswith(f"of {RUNS} runs hold")
     for lines in (alone, checked, reviewed(capsys, "HEAD", code=code)):
         assert len(lines) <= 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import shutil
@@ -140,17 +141,14 @@ def test_a_run_that_died_goes_on_to_the_same_bytes(
 
 def _keep_after(numbers: list[int], place: Path, kept: Path, patch: pytest.MonkeyPatch) -> None:
     """Keep what a process leaves that dies in the write behind so many lines, half of which reaches the disk."""
-    written = 0
-    write = LogFile.write
+    written, write = itertools.count(), LogFile.write
 
     def counted(self: LogFile, line: bytes) -> None:
-        nonlocal written
-        if written in numbers:
+        if (number := next(written)) in numbers:
             end = os.fstat(self._fd).st_size
             os.write(self._fd, line[: len(line) // 2])
-            shutil.copytree(partial_of(place), kept / f"{written}", symlinks=True)
+            shutil.copytree(partial_of(place), kept / f"{number}", symlinks=True)
             os.ftruncate(self._fd, end)
-        written += 1
         write(self, line)
 
     patch.setattr(LogFile, "write", counted)
