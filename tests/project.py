@@ -102,6 +102,8 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     for folder in ("tools", "hooks"):
         shutil.copytree(HERE / "kit" / folder, root / folder)
     shutil.copy(root / "tools" / "echo.py", root / "tools" / "absent.py")
+    shutil.copy(root / "tools" / "log.py", root / "tools" / "save.py")
+    edit(root / "tools" / "save.py", "IDEMPOTENT = False", "IDEMPOTENT = True")
     for name, text in BOOK.items():
         path = root / "book" / name
         path.parent.mkdir(parents=True, exist_ok=True)
