@@ -165,77 +165,32 @@ def test_a_result_may_look_like_a_failure(project: Path) -> None:
     assert proved(lead_of(project, research), project / "out").ending == "final_answer"
 
 
-Work = Generator[Any, Any, dict[str, int]]
-
-
-def fails(found: Any) -> Work:
-    yield "reader", "one"
-    raise LookupError("the text of an exception")
-
-
-def says_who(found: Any) -> Work:
-    yield "reader", "one"
-    raise type("x someone@mail.test", (Exception,), {})
-
-
-def ends_the_process(found: Any) -> Work:
-    yield "reader", "one"
-    raise asyncio.CancelledError
-
-
-def gives_another_type(found: Any) -> Any:
-    yield "reader", "one"
-    return {"a": float("nan")}
-
-
-def has_another_agent_work(found: Any) -> Work:
-    yield "echo", "one"
-    return {}
-
-
-def has_no_name(found: Any) -> Work:
-    yield ["reader"], "one"
-    return {}
-
-
-def asks_for_nothing(found: Any) -> Work:
-    yield
-    return {}
-
-
-def asks_for_too_much(found: Any) -> Work:
-    yield [("reader", f"{n}") for n in range(65)]
-    return {}
-
-
-def asks_for_none(found: Any) -> Work:
-    yield []
-    return {}
-
-
-def gives_too_little(found: Any) -> Work:
-    yield "reader", "one"
-    return {"a": "b"}  # type: ignore[dict-item]
-
-
-WRONG = [
-    (fails, "LookupError", "the text of an exception"), (says_who, "", "<secret:email:"),
-    (ends_the_process, "CancelledError", "Cancelled"), (gives_another_type, "NotJson", "NaN"),
-    (has_another_agent_work, "LookupError", "no agent is called 'echo'; there is reader"),
-    (has_no_name, "TypeError", "unhashable"), (asks_for_nothing, "TypeError", "unpack"),
-    (asks_for_too_much, "LookupError", "yields 65 agents"), (asks_for_none, "LookupError", "yields 0 agents"),
-    (gives_too_little, "TypeError", "violates type at '/result/a'"),
+ONE = "reader", "one"
+WRONG: list[tuple[Any, Any, str, str]] = [
+    # what it yields, what it returns or raises then, and what is told of that
+    (ONE, LookupError("the text of an exception"), "LookupError", "the text of an exception"),
+    (ONE, type("x someone@mail.test", (Exception,), {})(), "", "<secret:email:"),
+    (ONE, asyncio.CancelledError(), "CancelledError", "Cancelled"),
+    (ONE, {"a": float("nan")}, "NotJson", "NaN"),
+    (ONE, {"a": "b"}, "TypeError", "violates type at '/result/a'"),
+    (("echo", "one"), {}, "LookupError", "no agent is called 'echo'; there is reader"),
+    ((["reader"], "one"), {}, "TypeError", "unhashable"), (None, {}, "TypeError", "unpack"),
+    ([("reader", f"{n}") for n in range(65)], {}, "LookupError", "yields 65 agents"),
+    ([], {}, "LookupError", "yields 0 agents"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("work", "error", "said"), WRONG, ids=lambda it: getattr(it, "__name__", ""))
+@pytest.mark.parametrize(("asks", "end", "error", "said"), WRONG)
 def test_a_function_that_does_wrong_fails(
-    project: Path, work: Any, error: str, said: str, caplog: Any
+    project: Path, asks: Any, end: Any, error: str, said: str, caplog: Any
 ) -> None:
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
     def research(topic: str) -> Generator[Any, Any, dict[str, int]]:
         """Look it up."""
-        return (yield from work(topic))
+        yield asks
+        if isinstance(end, BaseException):
+            raise end
+        return end
 
     told = {"on_failure": {"default": "inform", "max_failures": 3}, "redact": {"kinds": ["email"]}}
     lead = lead_of(project, research, policy(**told), ONE_CALL)
