@@ -14,16 +14,11 @@ from tachograph.runtime.log.values import ModelName
 from tachograph.runtime.models.scripted import Script
 from tachograph.runtime.models.types import LLMInput, LLMOutput, Messages, ToolCall
 
+DENIAL = {"error": "policy_denied", "rule": "url_allowlist", "reason": "no"}
 RESULTS: list[Any] = [
     {"hits": [{"id": "op-a3", "n": 1}, {"id": "op-b1", "n": None}], "a/b": {"~": "tilde", "": "empty"}},
     "plain text",
-    {
-        "error": "policy_denied",
-        "rule": "url_allowlist",
-        "reason": "no",
-        "executed": False,
-        "retryable": False,
-    },
+    DENIAL | {"executed": False, "retryable": False},
 ]
 
 
@@ -101,15 +96,9 @@ def test_pointers_stand_anywhere_in_arguments() -> None:
     }  # fmt: skip
 
 
-DANGLING = [
-    "/none", "/hits/2", "/hits/-1", "/hits/-", "/hits/+0", "/hits/00", "/hits/0_0", "/hits/ 0",
-    "/hits/\u0660",
-]  # fmt: skip
-DANGLING += [
-    "/hits/x", "/hits/0/id/0", "/hits/0/n/x", "/hits/0/id/", "hits/0/id", "hits", " /hits", "/a/b",
-    "/a~1b/~1",
-]  # fmt: skip
-DANGLING += ["/hits/999999999999"]
+DANGLING = "/none /hits/2 /hits/-1 /hits/- /hits/+0 /hits/00 /hits/0_0 /hits/\u0660 hits/0/id hits".split()
+DANGLING += "/hits/x /hits/0/id/0 /hits/0/n/x /hits/0/id/ /hits/999999999999 /a/b /a~1b/~1".split()
+DANGLING += ["/hits/ 0", " /hits"]
 
 
 @pytest.mark.parametrize("pointer", DANGLING)
@@ -123,24 +112,15 @@ def test_a_result_that_is_a_denial_is_told_as_one() -> None:
     assert "url_allowlist: no" in refused([{"answer": {"$result": 2, "at": "/hits"}}]).message
 
 
-@pytest.mark.parametrize("number", [3, -1, 99, "0", 0.0, None, True, [0]])
-def test_a_result_that_is_not_there_is_an_error(number: Any) -> None:
-    assert "/0/answer" in refused([{"answer": {"$result": number}}]).message
+NO_TEXT: list[Any] = [5, [], {}, {"$result": 0}, {"$result": 0, "at": "/hits/0/n"}, ["a"]]
+# a result that is not there, a pointer that is no text, and what is not joined
+NO_TEXT += [{"$result": number} for number in (3, -1, 99, "0", 0.0, None, True, [0])]
+NO_TEXT += [{"$result": 0, "at": at} for at in (0, None, ["/hits"], {"a": 1})]
+NO_TEXT += [{"$join": it} for it in ("text", [True], [1.5], [None], ["a", ["b"]], {"a": "b"}, 5)]
+NO_TEXT += [{"$join": [{"$result": 0, "at": "/hits"}]}]
 
 
-@pytest.mark.parametrize("at", [0, None, ["/hits"], {"a": 1}])
-def test_a_pointer_is_text(at: Any) -> None:
-    assert "/0/answer" in refused([{"answer": {"$result": 0, "at": at}}]).message
-
-
-@pytest.mark.parametrize(
-    "parts", ["text", [True], [1.5], [None], ["a", ["b"]], [{"$result": 0, "at": "/hits"}], {"a": "b"}, 5]
-)
-def test_only_texts_and_whole_numbers_are_joined(parts: Any) -> None:
-    assert "/0/answer" in refused([{"answer": {"$join": parts}}]).message
-
-
-@pytest.mark.parametrize("value", [5, [], {}, {"$result": 0}, {"$result": 0, "at": "/hits/0/n"}, ["a"]])
+@pytest.mark.parametrize("value", NO_TEXT)
 def test_an_answer_is_text(value: Any) -> None:
     assert "/0/answer" in refused([{"answer": value}]).message
 
