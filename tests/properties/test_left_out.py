@@ -44,12 +44,7 @@ NESTED = {
 @pytest.mark.parametrize("where", NESTED)
 def test_a_default_that_is_written_out_makes_no_other_call(where: str) -> None:
     tool = {"name": "t", "input_schema": NESTED[where]}
-    policy = {
-        "schema": "policy/v1",
-        "tool_registry": {"allowed": ["t"]},
-        "loop_budget": {"max_tool_calls": 9, "max_result_bytes": 9},
-        "cycle_detection": {"max_repeats": 1},
-    }
+    policy = roomy(["t"], cycle_detection={"max_repeats": 1})
     wrap, place = {
         "items": (lambda value: [value], "/all/*/n"),
         "items one by one": (lambda value: [value], "/all/*/n"),
@@ -59,10 +54,8 @@ def test_a_default_that_is_written_out_makes_no_other_call(where: str) -> None:
     narrow = {**policy, "tools": {"t": {"arguments": {place: {"maximum": 0}}}}}
     assert decide(narrow, [tool], [absent])[0].rule_id == "arguments"  # the tool would fill it in
     for calls in ([absent, written], [written, absent]):
-        assert [found.rule_id for found in decide(policy, [tool], calls)] == [
-            "tool_registry",
-            "cycle_detection",
-        ]
+        rules = [found.rule_id for found in decide(policy, [tool], calls)]
+        assert rules == ["tool_registry", "cycle_detection"]
 
 
 @pytest.mark.parametrize("text", ["/a/%2541", "/a/%25%34%31", "/a/%2525", "/a/%252541", "/a/%ef%bc%85%34%31"])

@@ -26,46 +26,32 @@ from tests.project import make_project
 
 MS = 1_000_000
 # what the hooks of the kit answer to, and what they do not
-WORDS = [
-    "a",
-    "b",
-    "a",
-    "b",
-    "change a",
-    "deny me",
-    "ask",
-    "odd",
-    "hide",
-    "refuse",
-    "raise",
-    "stop the run",
-    "mail someone@mail.test",
-]
+WORDS = "a|b|a|b|change a|deny me|ask|odd|hide|refuse|raise|stop the run|mail someone@mail.test".split("|")
 AGENTS = ["helper", "reader"]
 PLACES = ["1.c0", "1.c1", "2.c0", "1.c0/1.c0", "1.c0/1.c1", "1.c1/1.c0", "1.c0/1.c0/1.c0"]
 LIMITS = ["max_depth", "max_children", "max_parallel"]
-starts = st.tuples(
-    st.sampled_from(["helper", *AGENTS]), st.fixed_dictionaries({"task": st.sampled_from("abc")})
-)
+
+
+def calls_of(*tools: str, **arguments: Sequence[str]) -> st.SearchStrategy[list[Any]]:
+    """Return calls of some tools, each argument of which is one of some texts."""
+    drawn = st.fixed_dictionaries({name: st.sampled_from(texts) for name, texts in arguments.items()})
+    return st.tuples(st.sampled_from(tools), drawn).map(list)
+
+
+starts = calls_of("helper", *AGENTS, task="abc")
 calls = st.one_of(
     starts,
-    st.tuples(st.just("echo"), st.fixed_dictionaries({"text": st.sampled_from(WORDS)})),
-    st.tuples(
-        st.just("look"), st.fixed_dictionaries({"path": st.sampled_from(["book/a.txt", "box/a.txt", "no/x"])})
-    ),
-    st.tuples(
-        st.just("log"), st.fixed_dictionaries({"path": st.just("box/n"), "text": st.sampled_from(["x", "y"])})
-    ),
-    st.tuples(
-        st.just("mail"), st.fixed_dictionaries({"path": st.just("boss"), "text": st.sampled_from(["x", "y"])})
-    ),
-    st.tuples(st.just("odd"), st.fixed_dictionaries({"how": st.sampled_from(["nan", "exit", "float"])})),
-    st.tuples(st.just("shell"), st.just({})),
-    st.tuples(st.just("echo"), st.just("no json")),
+    calls_of("echo", text=WORDS),
+    calls_of("look", path=["book/a.txt", "box/a.txt", "no/x"]),
+    calls_of("log", path=["box/n"], text="xy"),
+    calls_of("mail", path=["boss"], text="xy"),
+    calls_of("odd", how=["nan", "exit", "float"]),
+    calls_of("shell"),
+    st.just(["echo", "no json"]),
 )
-turns = st.lists(st.lists(calls.map(list), min_size=1, max_size=3), max_size=5)
+turns = st.lists(st.lists(calls, min_size=1, max_size=3), max_size=5)
 turns_with_agents = st.builds(
-    lambda first, rest: [first, *rest], st.lists(starts.map(list), min_size=1, max_size=3), turns
+    lambda first, rest: [first, *rest], st.lists(starts, min_size=1, max_size=3), turns
 )
 where = {"agent": st.sampled_from(["", "", *PLACES]), "step": st.integers(1, 4), "call": st.integers(0, 2)}
 faults = st.lists(

@@ -10,6 +10,7 @@ from typing import Any
 from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import decide, decide_fact
 from tests.second_judge import ORDER, Answer, judge, judge_fact
+from tests.tables import rows
 
 SEED = 20
 POLICIES = 450
@@ -20,12 +21,7 @@ ENOUGH = 100
 
 
 def closed(required: str = "", **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": required.split(),
-        "properties": properties,
-    }
+    return {**rows.closed(**properties), "required": required.split()}
 
 
 def resource(kind: str, **limits: Any) -> dict[str, Any]:
