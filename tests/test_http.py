@@ -8,7 +8,6 @@ import struct
 import threading
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,14 +38,9 @@ def yes(address: str) -> bool:
 
 
 def get(
-    port: int,
-    path: str = "/",
-    host: str = LOOPBACK,
-    scheme: str = "http",
-    decide: Any = yes,
-    s: float = PATIENCE,
+    port: int, path: str = "/", *, host: str = LOOPBACK, scheme: str = "http", s: float = PATIENCE
 ) -> Answer:
-    return http.fetch(parse_url(f"{scheme}://{host}:{port}{path}"), decide, later(s))
+    return http.fetch(parse_url(f"{scheme}://{host}:{port}{path}"), yes, later(s))
 
 
 @pytest.fixture
@@ -340,12 +334,8 @@ def test_tls_refuses_other_names_unknown_issuers_and_common_names(
     serve: Serve, trusted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nameless = made_certificate(tmp_path, "name.test")
-    for issuer, shown, host in (
-        (trusted, trusted, "other.test"),
-        (trusted, trusted, LOOPBACK),
-        (nameless, trusted, "name.test"),
-        (nameless, nameless, "name.test"),
-    ):
+    names = [(trusted, trusted, host) for host in ("other.test", LOOPBACK)]
+    for issuer, shown, host in [*names, *((nameless, it, "name.test") for it in (trusted, nameless))]:
         monkeypatch.setenv("SSL_CERT_FILE", str(issuer))
         server = serve(ok(b"secret"), server_context(shown))
         with pytest.raises(ConnectionError, match="certificate refused"):

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 from tachograph.runtime.clock import later
 from tachograph.runtime.io import http, http_answer, tool_io
-from tachograph.runtime.io.tool_io import HttpResult, ToolIO
+from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Workspace
 from tachograph.runtime.log.values import Fact, Reach
 from tachograph.runtime.policy.gate import Gate
@@ -37,31 +37,27 @@ from tests.servers import (
     serve,
     unused_port,
 )
+from tests.tables.rows import closed, roomy
 
 __all__ = ["certificate", "serve"]  # fixtures
 HOST = "fixtures.local"
-CLOSED = {"type": "object", "additionalProperties": False}
-TOOL = Tool("t", "", CLOSED, CLOSED, "network", lambda arguments, io: {})
+TOOL = Tool("t", "", closed(), closed(), "network", lambda arguments, io: {})
 ALLOW = Verdict("allow", "url_allowlist", "", "")
-
-
-def gate_of(urls: list[str], networks: list[str]) -> Gate:
-    data = {"schema": "policy/v1", "url_allowlist": urls, "private_networks": networks}
-    return Gate(Policy.from_dict(data), [TOOL])
 
 
 class Got:
     """What came of `io.get`, and what the gate was asked on the way."""
 
-    def __init__(self, url: str, hosts: list[str], networks: list[str]) -> None:
-        gate = gate_of([f"{scheme}://{host}/" for host in hosts for scheme in ("http", "https")], networks)
+    def __init__(self, url: str, hosts: Sequence[str] = (HOST,), networks: Sequence[str] = ()) -> None:
+        urls = [f"{scheme}://{host}/" for host in hosts for scheme in ("http", "https")]
+        policy = roomy([], url_allowlist=urls, private_networks=[*networks])
+        gate = Gate(Policy.from_dict(policy), [TOOL])
         self.asked: list[Fact] = []
-        self.result: HttpResult | None = None
         self.error: Exception | None = None
         with Workspace({}, network=True) as workspace:
             self.io = ToolIO(workspace, TOOL, lambda fact: self._decide(gate, fact), "key")
             try:
-                self.result = self.io.get(url)
+                self.io.get(url)
             except OSError as error:  # anything else is not a builtin that a tool may meet
                 self.error = error
             self.io.close()
@@ -77,10 +73,6 @@ class Got:
         if self.io.denied:
             return "deny"
         return "tool-error" if self.error else "allow"
-
-
-def got(url: str, hosts: tuple[str, ...] = (HOST,), networks: tuple[str, ...] = ()) -> Got:
-    return Got(url, list(hosts), list(networks))
 
 
 @pytest.fixture
@@ -134,7 +126,7 @@ def test_shared_corpus(row: dict[str, Any], net: Internet, monkeypatch: pytest.M
         net.pages["/" + hop["url"].split("/", 3)[3]] = page(hop["status"], hop.get("body", ""), location)
     if row["id"] == "net-dns-resolver-timeout":
         monkeypatch.setattr(tool_io, "HTTP_S", 0.05)
-    found = got(row.get("url") or row["hops"][0]["url"], tuple(row["allowlist"]))
+    found = Got(row.get("url") or row["hops"][0]["url"], row["allowlist"])
     net.stop()
     expected = {"allow", "deny", "tool-error"} if row["expect"] == "either" else {row["expect"]}
     assert found.came_to in expected, found.error
@@ -177,7 +169,7 @@ def _its_own_sentence_holds(row: dict[str, Any], found: Got, net: Internet) -> N
 
 def test_a_second_hop_is_resolved_and_checked_anew(net: Internet) -> None:
     net.names, net.pages = {HOST: [[PUBLIC], ["127.0.0.1"]]}, {"/r": page(302, "", "/there")}
-    found = got(f"http://{HOST}/r")
+    found = Got(f"http://{HOST}/r")
     there = f"http://{HOST}/there"
     assert found.io.met == [Reach(there, hop=1), Reach(there, address="127.0.0.1", hop=1)]
     assert net.asked == [HOST, HOST] and net.connected == [(PUBLIC, 80)]
@@ -185,16 +177,16 @@ def test_a_second_hop_is_resolved_and_checked_anew(net: Internet) -> None:
 
 def test_only_the_checked_address_is_connected_to(net: Internet) -> None:
     net.names, net.pages = {HOST: [["10.0.0.5"], ["10.0.0.6"]]}, {"/": page(200, "ok")}
-    assert got(f"http://{HOST}/", networks=("10.0.0.0/29",)).came_to == "allow"
+    assert Got(f"http://{HOST}/", networks=("10.0.0.0/29",)).came_to == "allow"
     assert (net.asked, net.connected) == ([HOST], [("10.0.0.5", 80)])
     net.names, net.connected[:] = {HOST: [["10.0.0.5", "10.0.0.8"]]}, []
-    found = got(f"http://{HOST}/", networks=("10.0.0.0/29",))
+    found = Got(f"http://{HOST}/", networks=("10.0.0.0/29",))
     assert found.io.met == [Reach(f"http://{HOST}/", address="10.0.0.8")] and net.connected == []
 
 
 def test_host_header_and_server_name_stay_the_name_of_the_url(net: Internet) -> None:
     net.names, net.pages = {HOST: [[PUBLIC]]}, {"/": page(200, "ok")}
-    assert got(f"https://{HOST}/").came_to == "allow"
+    assert Got(f"https://{HOST}/").came_to == "allow"
     assert net.connected == [(PUBLIC, 443)] and net.server_names == [HOST]
     names = [line.partition(":")[0] for line in net.requests[0].split("\r\n")[1:-2]]
     assert names == ["Host", "User-Agent", "Accept", "Accept-Encoding", "Connection"]  # none of a netrc
@@ -211,7 +203,7 @@ KEPT = {
 @pytest.mark.parametrize("found", KEPT, ids=ascii)
 def test_an_address_is_kept_in_one_spelling_and_refused_if_it_is_none(net: Internet, found: str) -> None:
     net.names = {HOST: [[PUBLIC, found]]}
-    came = got(f"http://{HOST}/")
+    came = Got(f"http://{HOST}/")
     assert came.came_to == "deny" and net.connected == []
     assert came.io.met == [Reach(f"http://{HOST}/", address=KEPT[found])]
 
@@ -221,7 +213,7 @@ def test_another_peer_than_the_checked_one_is_refused_and_kept(
 ) -> None:
     net.names = {HOST: [[PUBLIC]]}
     monkeypatch.setattr(http.socket.socket, "getpeername", lambda _self: ("10.0.0.1", 80))
-    found = got(f"http://{HOST}/", networks=("10.0.0.0/8",))
+    found = Got(f"http://{HOST}/", networks=("10.0.0.0/8",))
     net.stop()
     # no address: a rule that allows 10.0.0.1 does not allow this
     kept = f"10.0.0.1 port 80 instead of {PUBLIC} port 80"
@@ -247,7 +239,7 @@ def test_the_machines_own_table_of_hosts_comes_first(net: Internet) -> None:
 
 def test_a_literal_address_is_asked_about_and_not_resolved(net: Internet) -> None:
     for host, address in ((LOOPBACK, LOOPBACK), ("[::1]", "::1")):
-        found = got(f"http://{host}/", (host,))
+        found = Got(f"http://{host}/", (host,))
         assert [getattr(fact, "address", "") for fact in found.io.met] == [address], host
     assert net.asked == net.connected == []
 
@@ -275,7 +267,7 @@ def test_all_hops_have_one_deadline(net: Internet, monkeypatch: pytest.MonkeyPat
 
     net.names, net.pages = {HOST: [[PUBLIC]]}, {"/": page(302, "", "/x"), "/x": page(200, "ok")}
     monkeypatch.setattr(http, "fetch", noting)
-    assert got(f"http://{HOST}/").came_to == "allow" and len(deadlines) == 2 and len({*deadlines}) == 1
+    assert Got(f"http://{HOST}/").came_to == "allow" and len(deadlines) == 2 and len({*deadlines}) == 1
 
 
 def waiting_for(io: ToolIO, url: str, found: list[OSError]) -> threading.Thread:
