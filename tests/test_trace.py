@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
@@ -12,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.runtime.log.events import Event
-from tachograph.runtime.log.lines import read_log
 from tachograph.runtime.log.values import ModelName, Reach, Touch
 from tachograph.tracing.otlp_json import trace_json
 from tachograph.tracing.spans import Span, spans_of
@@ -20,7 +17,6 @@ from tachograph.tracing.viewers import for_viewers
 from tests.logs import BEGAN, Log, call
 from tests.smoke.test_traces import attributes_of, read
 
-CANONICAL = Path(__file__).parents[1] / "runs/canonical/v1/state.jsonl"
 TOLD = (
     "agent.step_index agent.failure_mode agent.policy.phase agent.policy.decision agent.policy.rule_id "
     "agent.tool.status agent.retry.attempt agent.retry.outcome agent.retry.backoff_ms error.type"
@@ -43,18 +39,6 @@ def asked(*names: str, **head: Any) -> Log:
 
 URL = Reach("https://bad.test/")
 RUNS: dict[str, tuple[list[Event], str]] = {
-    "call": (
-        asked("probe").decided("c0.d").returned("c0.i1").stepped().answered(),
-        """
-        agent_step 1
-          llm_call
-          policy_check proposal allow tool_registry
-          tool_call ok
-            retry_attempt 1 success 0
-        agent_step 2
-          llm_call
-        """,
-    ),
     "denied call, and one that is not reached": (
         asked("probe", "other").decided("c0.d", "deny", "url_allowlist")
         .stepped().ended("policy_denial_terminal"),
@@ -241,15 +225,6 @@ def test_the_tree_of_each_run(name: str) -> None:
     read_back(spans)
 
 
-def test_the_canonical_run() -> None:
-    spans = spans_of([line.event for line in read_log(CANONICAL.read_bytes())])
-    check(spans, "canonical-v1-s7")
-    read_back(spans)
-    parts = {"agent_step": 5, "llm_call": 5, "policy_check": 4, "tool_call": 4, "retry_attempt": 4}
-    assert Counter(span.name for span in spans) == {**parts, "agent_run": 1}
-    assert trace_json(spans) == CANONICAL.with_name("trace.json").read_bytes()
-
-
 def test_what_spans_say() -> None:
     """Names, attributes and times that other programs rely on."""
     log = asked("probe", model=ModelName("maker", "model-1")).decided("c0.d", place="policy/v1.yaml#/x")
@@ -310,7 +285,8 @@ def test_an_added_span_moves_no_other() -> None:
     def ids(events: list[Event]) -> set[str]:
         return {span.span_id for span in spans_of(events)}
 
-    less, more = ids(RUNS["call"][0]), ids(RUNS["recovery"][0])
+    less = ids(asked("probe").decided("c0.d").returned("c0.i1").stepped().answered())
+    more = ids(RUNS["recovery"][0])
     assert less < more and len(more - less) == 1
     other = Log(run_id="another").answered()
     assert not ids(other) & ids(Log().answered())
