@@ -22,10 +22,11 @@ from tachograph.runtime.policy.leaf import Question
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import Refused, decide, parse
-from tests.tables.rows import closed
+from tests.tables.rows import closed, roomy
 
-CLOSED = {"type": "object", "additionalProperties": False}
-TOOL = Tool("probe", "", CLOSED, CLOSED, "network", lambda arguments, io: {})
+TOOL = Tool("probe", "", closed(), closed(), "network", lambda arguments, io: {})
+URL = closed(url={"type": "string", "x-resource": "url"})
+GET = {"name": "get", "effect": "network", "input_schema": URL}
 
 
 def corpus() -> Path:
@@ -57,33 +58,17 @@ def is_read(kind: str, text: str | bytes) -> bool:
     return True
 
 
-ROOM = {
-    "schema": "policy/v1",
-    "loop_budget": {"max_tool_calls": 1, "max_result_bytes": 1},
-    "cycle_detection": {"max_repeats": 1},
-}
-
-
-GET = {
-    "name": "get",
-    "effect": "network",
-    "input_schema": closed(url={"type": "string", "x-resource": "url"}),
-}
-
-
 def test_urls() -> None:
     """The corpus allows a host on http and https at their default ports."""
     wrong, count = [], 0
     for row in rows("1-url/url_cases"):
         entries = [f"{scheme}://{host}" for host in row["allowlist"] for scheme in ("http", "https")]
         entries = [entry for entry in entries if is_read("url_entry", entry)]
-        policy = {"tool_registry": {"allowed": ["get"]}, "url_allowlist": entries, **ROOM}
+        policy, count = roomy(["get"], url_allowlist=entries), count + 1
         found = decide(policy, [GET], [{"name": "get", "arguments": {"url": row["url"]}}])[0]
-        count += 1
-        if row["expect"] in ("allow", "deny") and found.decision != row["expect"]:
-            # a text with a lone surrogate is not JSON, which is a matter of `arg_schema`
-            wrong.append((row["id"], found))
-        if found.rule_id == "gate_error":
+        is_other = row["expect"] in ("allow", "deny") and found.decision != row["expect"]
+        # a text with a lone surrogate is not JSON, which is a matter of `arg_schema`
+        if is_other or found.rule_id == "gate_error":
             wrong.append((row["id"], found))
     assert count > 1000
     assert wrong == []
@@ -103,12 +88,8 @@ def test_json_texts() -> None:
         except UnicodeDecodeError:
             found = False
         count += 1
-        expected = {
-            "accept": row["id"].removeprefix("jts-") not in narrower,
-            "reject": False,
-            "either": found,
-        }
-        if found != expected[row["expect"]]:
+        is_wide = row["id"].removeprefix("jts-") not in narrower
+        if found != {"accept": is_wide, "reject": False, "either": found}[row["expect"]]:
             wrong.append((row["id"], found))
     assert count > 200
     assert wrong == []
@@ -125,12 +106,8 @@ def test_arguments() -> None:
         for key, kind in places.items():
             schemas[name]["properties"][key]["x-resource"] = kind
     tools = [{"name": name, "input_schema": schemas[name]} for name in RESOURCES]
-    policy = {
-        "tool_registry": {"allowed": [*RESOURCES]},
-        "url_allowlist": ["http://fixtures.local", "https://fixtures.local"],
-        "sandbox": {"mounts": {"box": "write"}},
-        **ROOM,
-    }
+    urls = ["http://fixtures.local", "https://fixtures.local"]
+    policy = roomy(RESOURCES, url_allowlist=urls, sandbox={"mounts": {"box": "write"}})
     wrong, count = [], 0
     for row in rows("3-schema/args_cases"):
         made = row.get("gen")
@@ -197,12 +174,7 @@ def perform(sandbox: str, op: str, path: str, meanwhile: Callable[[], None]) -> 
 
     The sandbox of the corpus is the mount `box`; `meanwhile` happens between the first decision and the use.
     """
-    policy = {
-        "schema": "policy/v1",
-        "tool_registry": {"allowed": ["probe"]},
-        "sandbox": {"mounts": {"box": "write"}},
-    }
-    judge = Gate(Policy.from_dict(policy), [TOOL])
+    judge = Gate(Policy.from_dict(roomy(["probe"], sandbox={"mounts": {"box": "write"}})), [TOOL])
     if path == sandbox or path.startswith(f"{sandbox}/"):
         path = f"box{path.removeprefix(sandbox)}"
     elif not path.startswith("/"):
