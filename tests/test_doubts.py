@@ -21,7 +21,7 @@ from tachograph.runtime.driver import InDoubt, Word
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Settled, StopAsked, ToolReturned
 from tachograph.runtime.log.lines import LineWriter, read_log
-from tests.project import ROWS, make_project
+from tests.project import ROWS, cut, make_project
 
 ROW = ROWS["sent_once"]
 PROBES = {
@@ -45,12 +45,9 @@ def died(root: Path, probe: str, row: dict[str, Any] = ROW) -> tuple[Task, Path]
         file.write(f"\n\n{PROBES[probe]}")
     folder = root / "runs/s/sent_once"
     record(load_task(root / "tasks/s/sent_once.yaml"), folder)
-    data = (folder / "state.jsonl").read_bytes()
+    before = (folder / "state.jsonl").read_bytes().partition(b'{"event":"tool_started"')[0]
+    cut(folder, before.count(b"\n") + 1)
     shutil.rmtree(folder)
-    partial = root / "runs/s/sent_once.partial"
-    partial.mkdir()
-    begun = data.index(b'{"event":"tool_started"')
-    (partial / "state.jsonl").write_bytes(data[: data.index(b"\n", begun) + 1])
     return load_task(root / "tasks/s/sent_once.yaml"), folder
 
 
