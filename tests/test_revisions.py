@@ -186,34 +186,24 @@ def test_what_a_partial_clone_lacks_is_not_fetched(
     assert canary.exists()
 
 
+NOWHERE = "none.yaml none:proj/policy/v1.yaml :proj/policy/v1.yaml --help:proj/policy/v1.yaml "
+NOWHERE += "HEAD:policy/v1.yaml HEAD:proj/policy/*.yaml HEAD:proj/policy/late.yaml "
+NOWHERE += "HEAD:proj/policy/sub/v1.yaml HEAD:proj/links/v1.yaml"
+NO_FILES = "HEAD HEAD: HEAD:. HEAD:../v1.yaml HEAD:../../v1.yaml HEAD:proj/policy/zero.yaml"
 ERRORS = [
-    ("none.yaml", None, "none.yaml: "),
-    ("none", "policy/v1.yaml", "none: "),
-    ("none:proj/policy/v1.yaml", None, "none:proj/policy/v1.yaml: "),
-    (":proj/policy/v1.yaml", None, ":proj/policy/v1.yaml: "),
-    ("--all", "policy/v1.yaml", "--all: "),
-    ("--help:proj/policy/v1.yaml", None, "--help:proj/policy/v1.yaml: "),
+    *((text, None, f"{text}: ") for text in NOWHERE.split()),
+    *((text, None, "HEAD:") for text in NO_FILES.split()),
+    *((text, "policy/v1.yaml", f"{text}: ") for text in ("none", "--all")),
     ("HEAD", "/dev/null", "HEAD:"),
-    ("HEAD", None, "HEAD:"),
-    ("HEAD:", None, "HEAD:"),
-    ("HEAD:.", None, "HEAD:"),
-    ("HEAD:../v1.yaml", None, "HEAD:"),
-    ("HEAD:../../v1.yaml", None, "HEAD:"),
-    ("HEAD:proj/policy/*.yaml", None, "HEAD:proj/policy/*.yaml: "),
-    ("HEAD:proj/policy/late.yaml", None, "HEAD:proj/policy/late.yaml: "),
-    ("HEAD:policy/v1.yaml", None, "HEAD:policy/v1.yaml: "),
     ("HEAD:proj/policy/", None, "HEAD:proj/policy: folder"),
     ("HEAD:proj/policy/link.yaml", None, "HEAD:proj/policy/link.yaml: link"),
     ("HEAD:proj/policy/sub", None, "HEAD:proj/policy/sub: submodule"),
-    ("HEAD:proj/policy/sub/v1.yaml", None, "HEAD:proj/policy/sub/v1.yaml: "),
-    ("HEAD:proj/links/v1.yaml", None, "HEAD:proj/links/v1.yaml: "),
     ("HEAD:proj/policy/large.yaml", None, "HEAD:proj/policy/large.yaml: 1048576"),
     ("HEAD:proj/policy/broken.yaml", None, "HEAD:proj/policy/broken.yaml:2:"),
     ("HEAD:./policy/of_broken.yaml", None, "HEAD:proj/policy/broken.yaml:2:"),
     ("HEAD:proj/policy/of_late.yaml", None, "HEAD:proj/policy/late.yaml: "),
     ("HEAD:proj/policy/of_outer.yaml", None, "HEAD:outer.yaml:1:"),
     ("HEAD:proj/policy/endless.yaml", None, "HEAD:proj/policy/endless.yaml:1:"),
-    ("HEAD:proj/policy/zero.yaml", None, "HEAD:"),
 ]
 
 

@@ -135,9 +135,8 @@ def test_when_it_begins(tmp_path: Path, start: str, began: int | None) -> None:
             made(tmp_path, text)
 
 
-WRONG: list[
-    tuple[str, str, str]
-] = [  # what stands in the file, what is put there, and the place of the error
+# what stands in the file, what is put there, and the place of the error
+WRONG: list[tuple[str, str, str]] = [
     ("schema: task/v1", "schema: task/v2", "1:1"),
     ("schema: task/v1\n", "", "1:1"),
     ("id: kind-name", "id: other-name", "2:1"),
@@ -145,10 +144,7 @@ WRONG: list[
     ("title: A task", "title: 7", "3:1"),
     ("title: A task", "title: A task\ntitle: B", "4:1"),
     ("title: A task", "tittle: A task", "3:1"),
-    ("seed: 7", "seed: -1", "5:1"),
-    ("seed: 7", "seed: 1.5", "5:1"),
-    ("seed: 7", "seed: true", "5:1"),
-    ("seed: 7", 'seed: "7"', "5:1"),
+    *(("seed: 7", f"seed: {it}", "5:1") for it in ("-1", "1.5", "true", '"7"')),
     ("seed: 7", "seed: !!int 7", "5:7"),
     ("file: policy/p.yaml", "files: policy/p.yaml", "9:3"),
     ("tools: [read, write]", "tools: read", "10:1"),
@@ -167,10 +163,10 @@ WRONG: list[
     ("- {target: tool, step: 1", "- {target: tool, step: 0", "26:20"),
     ("- {target: tool, step: 1", "- {target: tool, stap: 1", "26:20"),
     ("attempt: 2", "attempt: 0", "26:38"),
-    ("raises: TimeoutError", "raises: TimeOutError", "26:50"),
-    ("raises: TimeoutError", "raises: UnicodeDecodeError", "26:50"),
-    ("raises: TimeoutError", "raises: KeyboardInterrupt", "26:50"),
-    ("raises: TimeoutError", "raises: len", "26:50"),
+    *(
+        ("raises: TimeoutError", f"raises: {it}", "26:50")
+        for it in ("TimeOutError", "UnicodeDecodeError", "KeyboardInterrupt", "len")
+    ),
     ("delays_ms: 5", "delays_ms: 5.5", "26:72"),
     (", raises: ConnectionError", "", "27:5"),
     ("modes: []", "modes: {}", "32:3"),
@@ -181,9 +177,7 @@ WRONG: list[
     ("- answer: {", "- usage: {input_tokens: -80}\n        answer: {", "24:17"),
     ("- answer: {", "- finish_reason: lenght\n        answer: {", "24:9"),
     ("spans: {tool_call: 1}", "spans: {tool_call: many}", "33:11"),
-    (TASK, "", "1:1"),
-    (TASK, "[]", "1:1"),
-    (TASK, "\ufeff", "1:1"),
+    *((TASK, it, "1:1") for it in ("", "[]", "\ufeff")),
 ]
 
 
