@@ -25,18 +25,7 @@ from tachograph.runtime.policy.leaf import Question, Verdict
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.resources.url import parse_url
 from tachograph.runtime.tools.contract import Tool
-from tests.servers import (
-    LOOPBACK,
-    PATIENCE,
-    PUBLIC,
-    Internet,
-    Serve,
-    certificate,
-    ok,
-    page,
-    serve,
-    unused_port,
-)
+from tests.servers import LOOPBACK, PATIENCE, PUBLIC, Internet, Serve, certificate, ok, page, serve
 from tests.tables.rows import closed, roomy
 
 __all__ = ["certificate", "serve"]  # fixtures
@@ -251,8 +240,9 @@ def test_the_next_address_is_tried_when_one_does_not_answer(
     monkeypatch.setattr(http, "_addresses", lambda name, port: ["127.0.0.77", LOOPBACK])
     url = parse_url(f"http://two.test:{server.port}/")
     assert http.fetch(url, lambda address: True, later(PATIENCE))[2] == "second"
+    server.stop()
     with pytest.raises(ConnectionRefusedError):
-        http.fetch(parse_url(f"http://{LOOPBACK}:{unused_port()}/"), lambda address: True, later(PATIENCE))
+        http.fetch(url, lambda address: True, later(PATIENCE))
 
 
 # ---- the life of an attempt ------------------------------------------------------------------------------------------

@@ -11,19 +11,7 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import (
-    Agent,
-    LLMInput,
-    LLMOutput,
-    Policy,
-    Session,
-    SyncSession,
-    ToolCall,
-    WritePath,
-    check,
-    replay,
-    tool,
-)
+from tachograph import Agent, LLMInput, LLMOutput, Policy, Session, SyncSession, ToolCall, WritePath, tool
 from tachograph.evidence.record_files import lines_in
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
@@ -59,8 +47,8 @@ def talker(started: asyncio.Event | None = None) -> Agent:
 
 
 def holds(agent: Agent, folder: Path) -> None:
-    assert verify(folder, folder.name) == [] and check(agent, folder) == []
-    replay(agent, folder)
+    assert verify(folder, folder.name) == [] and tachograph.check(agent, folder) == []
+    tachograph.replay(agent, folder)
 
 
 def test_a_conversation_goes_on_in_another_session(tmp_path: Path) -> None:
@@ -366,7 +354,7 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
         with pytest.raises(OutputError), SyncSession(talker(), tmp_path / "talk"):
             pass
     with pytest.raises(RecordError, match="a `Session` at the same path goes on with it"):
-        replay(talker(), tmp_path / "talk")
+        tachograph.replay(talker(), tmp_path / "talk")
     other = Agent(lambda request: LLMOutput(final_answer="x"), [], Policy.from_dict(POLICY))
     with pytest.raises(RecordError), SyncSession(other, tmp_path / "talk") as session:
         session.ask("hello")
