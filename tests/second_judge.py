@@ -322,9 +322,8 @@ def _address(text: str, networks: Sequence[str]) -> bool:
         low = int(address) & 0xFFFFFFFF
         if low > 1 and any(address in carrier for carrier in CARRIERS):
             asked = [ipaddress.IPv4Address(low)]
-        elif (
-            address.sixtofour is not None
-        ):  # a tunnel is never public itself, and what it carries is judged too
+        elif address.sixtofour is not None:
+            # a tunnel is never public itself, and what it carries is judged too
             asked.append(address.sixtofour)
         elif address.teredo is not None:
             asked.append(address.teredo[1])

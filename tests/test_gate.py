@@ -135,14 +135,8 @@ def test_null_as_the_default_is_as_good_as_absent(section: str) -> None:
     schema = {**closed(cc=some, who=name, own=own, l={"type": "array", "items": inner}), "required": ["who"]}
     tool = Tool("t", "", schema, closed(), "network", lambda arguments, io: {})
     conditions = {place: {"maxLength": 1} for place in ("/cc/*", "/who", "/own", "/l/*/to")}
-    given = [
-        {},
-        {"cc": None},
-        {"cc": ["a"]},
-        {"cc": ["bb"]},
-        {"l": [{}, {"to": None}]},
-        {"l": [{"to": "bb"}]},
-    ]
+    given = [{}, *({"cc": it} for it in (None, ["a"], ["bb"]))]
+    given += [{"l": it} for it in ([{}, {"to": None}], [{"to": "bb"}])]
     calls = [{"name": "t", "arguments": {"who": "a", **it}} for it in given]
     # null that is not a default is a value
     calls += [{"name": "t", "arguments": it} for it in ({"who": None}, {"who": "a", "own": None})]

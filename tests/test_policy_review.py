@@ -48,6 +48,7 @@ BASE: dict[str, Any] = {
     "prices": {"a:b": {"input": "3", "output": "4"}},
 }
 PRICE = {"input": "1", "output": "1"}
+FEW, REVEALS = {"get": {"arguments": {"/x": {"in": "few"}}}}, {"reveal_to": {"put": ["jwt"]}}
 RULES = {"urls": [], "methods": ["HEAD"], "mounts": [], "limits": {"calls": 1}, "resources": {}}
 # each key of a policy: a change of it, and what the comparison calls that one and the change back
 KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -88,23 +89,15 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
     "tools.urls": ({"tools": {"get": {"urls": []}}}, "TIGHTER", "WIDER"),
     "tools.methods": ({"tools": {"get": {"methods": ["HEAD"]}}}, "TIGHTER", "WIDER"),
     "tools.mounts": ({"tools": {"get": {"mounts": []}}}, "TIGHTER", "WIDER"),
-    "tools.arguments": ({"tools": {"get": {"arguments": {"/x": {"in": "few"}}}}}, "TIGHTER", "WIDER"),
+    "tools.arguments": ({"tools": FEW}, "TIGHTER", "WIDER"),
     "tools.ask_if": ({"tools": {"get": {"ask_if": {"/x": {"maximum": 1}}}}}, "TIGHTER", "WIDER"),
     "tools.limits": ({"tools": {"get": {"limits": {"per_minute": 1}}}}, "TIGHTER", "WIDER"),
     "tools.resources": ({"tools": {"get": {"resources": {"/x": "text"}}}}, "WIDER", "TIGHTER"),
     "tools.effect": ({"tools": {"get": {"effect": "read"}}}, "WIDER", "TIGHTER"),
-    "lists": (
-        {"lists": {"few": [1]}, "tools": {"get": {"arguments": {"/x": {"in": "few"}}}}},
-        "TIGHTER",
-        "WIDER",
-    ),
+    "lists": ({"lists": {"few": [1]}, "tools": FEW}, "TIGHTER", "WIDER"),
     "approval.required_for": ({"approval": {"required_for": ["put"]}}, "TIGHTER", "WIDER"),
     "approval.timeout_s": ({"approval": {"timeout_s": 1}}, "NOTE", "NOTE"),
-    "redact.kinds": (
-        {"redact": {"kinds": ["email", "jwt"], "reveal_to": {"put": ["jwt"]}}},
-        "TIGHTER",
-        "EXPOSURE",
-    ),
+    "redact.kinds": ({"redact": {"kinds": ["email", "jwt"], **REVEALS}}, "TIGHTER", "EXPOSURE"),
     "redact.env": ({"redact": {"env": ["KEY", "OTHER"]}}, "TIGHTER", "EXPOSURE"),
     "redact.reveal_to": ({"redact": {"reveal_to": {"put": ["email"]}}}, "WIDER", "TIGHTER"),
 }

@@ -292,12 +292,8 @@ class World:
     def fact(self) -> dict[str, Any]:
         if self.happens(0.3):
             access = self.random.choice(["read", "write", "read", "write", "list", "", "READ"])
-            return {
-                "rule": "sandbox_path",
-                "path": self.path(),
-                "access": access,
-                "found": self.random.choice(FOUND),
-            }
+            path, found = self.path(), self.random.choice(FOUND)
+            return {"rule": "sandbox_path", "path": path, "access": access, "found": found}
         fact = {"rule": "url_allowlist", "target": self.url(), "hop": self.random.randint(0, 6)}
         if self.happens(0.5):
             fact["method"] = self.random.choice([*METHODS, "GET", "GET", "get", "TRACE", ""])

@@ -131,13 +131,9 @@ def _halves() -> Iterator[str]:
 
 def _no_strings() -> Iterator[str]:
     """Escapes that JSON does not know, and control characters that stand in a text."""
-    escapes = [
-        "\\ ",
-        "\\\n",
-        "\\u 041",
-        *r"\x41 \' \u12 \u12G4 \U0001F600 \0 \v \a \e \N{DASH} \u{41}".split(),
-    ]
-    escapes += ["\\u00\uff141", *r"\u+041 \u-041 \u0x41 \u \u004 \B \T \%".split(), *map(chr, range(0x20))]
+    escapes = ["\\ ", "\\\n", "\\u 041", "\\u00\uff141", *map(chr, range(0x20))]
+    escapes += r"\x41 \' \u12 \u12G4 \U0001F600 \0 \v \a \e \N{DASH} \u{41}".split()
+    escapes += r"\u+041 \u-041 \u0x41 \u \u004 \B \T \%".split()
     yield from (place.format(escape) for place in PLACES for escape in escapes)
 
 

@@ -142,10 +142,10 @@ def _neighbouring_mounts() -> Iterator[Case]:
 
 
 def _absolute() -> Iterator[Case]:
-    starts = (
-        "/ // /// ~/ ~ ~root/ ~+/ ./ ../ file: file:/ file:// file:/// C: c:/ C:\\ http:// https://a.test/"
+    starts = "/ // /// ~/ ~ ~root/ ~+/ ./ ../ file: file:/ file:// file:/// C: c:/ C:\\ http:// smb:// data:,"
+    starts += (
+        " https://a.test/ box: //host/share/ /proc/self/cwd/ /proc/self/root/ /dev/fd/3/ $HOME/ ${HOME}/"
     )
-    starts += " smb:// data:, box: //host/share/ /proc/self/cwd/ /proc/self/root/ /dev/fd/3/ $HOME/ ${HOME}/"
     starts += " $(pwd)/ %HOME%/ %2f %2e/ - -- @ | > < * ?/ [b] {box,books}/ `pwd`/ 'box/ \"box/ ; && #"
     yield from ((start + base, DENIED) for start, base in product(starts.split(), PLAIN))
     for host in ("etc/passwd", "proc/self/environ", "dev/null", "proc/self/fd/0", "var/log/syslog"):
@@ -169,14 +169,11 @@ SPELLINGS = [
 
 def _plain_names() -> Iterator[Case]:
     """Names that look odd and are plain all the same, one file each."""
-    names = [
-        "a b.md",
-        *"-rf .hidden ... \u65e5\u672c\u8a9e.md na\u00efve.md \U0001f600.md 100%.md it's con".split(),
-    ]
-    names += (
-        'a%2fb.md x;y $HOME a"b a|b a:b CAPS.MD ~tilde *.md #1 a,b {x} [y] (z) a&b a=b a+b a@b <x>'.split()
+    names = (
+        "-rf .hidden ... \u65e5\u672c\u8a9e.md na\u00efve.md \U0001f600.md 100%.md it's con CAPS.MD".split()
     )
-    for mount, name, folder in product(("box", "books"), [*names, *"?^`_0!"], ("", "in a folder/")):
+    names += 'a%2fb.md x;y $HOME a"b a|b a:b ~tilde *.md #1 a,b {x} [y] (z) a&b a=b a+b a@b <x>'.split()
+    for mount, name, folder in product(("box", "books"), ["a b.md", *names, *"?^`_0!"], ("", "in a folder/")):
         yield f"{mount}/{folder}{name}", DONE
 
 

@@ -49,12 +49,8 @@ def _lookalikes() -> Iterator[str]:
     """Each character of the host written as another one that is drawn or folded alike."""
     cyrillic = dict(zip("aceopsxyd", "\u0430\u0441\u0435\u043e\u0440\u0455\u0445\u0443\u0501", strict=True))
     for i, letter in enumerate(HOST):
-        others = [
-            chr(ord(letter) + 0xFEE0),
-            cyrillic.get(letter, "\u00b7"),
-            letter + "\u0301",
-            f"%{ord(letter):x}",
-        ]
+        others = [chr(ord(letter) + 0xFEE0), cyrillic.get(letter, "\u00b7")]
+        others += [letter + "\u0301", f"%{ord(letter):x}"]
         if letter.isalpha():
             others += [chr(0x1D41A + ord(letter) - ord("a")), chr(0x24D0 + ord(letter) - ord("a"))]
         yield from (f"https://{HOST[:i]}{other}{HOST[i + 1 :]}/" for other in others)
