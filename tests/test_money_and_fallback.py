@@ -22,7 +22,7 @@ from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
 from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
-from tests.project import POLICY, make_project, merged, proved
+from tests.project import POLICY, cut, make_project, merged, proved
 
 amounts = st.integers(0, 10**12 - 1)
 tokens = st.integers(0, 9_000_000_000)
@@ -110,10 +110,8 @@ def test_a_fallback_is_recorded_and_paid(tmp_path: Path) -> None:
     }
     assert model.attributes.items() >= expected.items()
     assert "gen_ai.usage.cache_creation.input_tokens" not in model.attributes
-    (tmp_path / "run").rename(tmp_path / "run.partial")
-    log = tmp_path / "run.partial/state.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
-    assert tachograph.resume(agent(), tmp_path / "run").answer == "done"
+    cut(tmp_path / "run", 2, tmp_path / "again")
+    assert tachograph.resume(agent(), tmp_path / "again").answer == "done"
 
 
 def test_an_outcome_does_not_say_which_model_was_asked(tmp_path: Path) -> None:
