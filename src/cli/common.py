@@ -124,12 +124,12 @@ def end_as_by_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-# a token of RFC 9110, and what may follow it in a line
-_HEADER_TEXT: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+=[\t -~]*")
+# a token of RFC 9110, and what may follow it in a line; compiled for the commands that are given one
+_HEADER_TEXT: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+=[\t -~]*"
 
 
 def _by_name(context: click.Context, option: click.Parameter, headers: tuple[str, ...]) -> dict[str, str]:
-    if not all(map(_HEADER_TEXT.fullmatch, headers)):
+    if not all(re.fullmatch(_HEADER_TEXT, header) for header in headers):
         raise InputError("is not of the form NAME=VALUE", file="--header", remedy="give a name and a value")
     return dict(header.split("=", 1) for header in headers)
 

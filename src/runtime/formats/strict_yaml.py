@@ -265,7 +265,7 @@ class _Reader:
 
     def check_block(self, start: int, end: int, indent: int) -> None:
         """Check that readers agree on a block scalar, of which only the first line and the indentation matter."""
-        block = syntax.BLOCK.match(self.text, start)
+        block = re.compile(syntax.BLOCK).match(self.text, start)
         if block is None:
             raise self.error(start, syntax.HEADER)
         header, blank_lines, spaces = block.groups()

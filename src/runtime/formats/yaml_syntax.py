@@ -43,7 +43,8 @@ TAB: Final = re.compile(r"\t")
 STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
 GLUED_COLON: Final = re.compile(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
 NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
-BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line of text
+# header, blank lines, indentation of the first line of text; compiled for the first that there is
+BLOCK: Final = (
     r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
 )
 # readers fold the blank lines after an escaped line break in different ways

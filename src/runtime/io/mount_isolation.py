@@ -20,8 +20,9 @@ from .safe_open import WAY_FLAGS, Root, closing
 GOVERNING: Final = ("policy", "tools", "tasks", "runs", ".git")
 _MANY: Final = 100
 _HEAD: Final = 65536
-_POLICY: Final = re.compile(rb"^schema:[ \t]*[\"']?policy/v", re.MULTILINE)
-_TASK: Final = re.compile(rb"^schema:[ \t]*[\"']?task/v", re.MULTILINE)
+# compiled for the first run that may write a folder which is not its own
+_POLICY: Final = rb"(?m)^schema:[ \t]*[\"']?policy/v"
+_TASK: Final = rb"(?m)^schema:[ \t]*[\"']?task/v"
 
 _Id = tuple[int, int]
 
@@ -106,7 +107,7 @@ def is_project(folder: int) -> bool:
     return _holds(folder, "policy", _POLICY) or _holds(folder, "tasks", _TASK, below=1)
 
 
-def _holds(above: int, name: str, schema: re.Pattern[bytes], below: int = 0) -> bool:
+def _holds(above: int, name: str, schema: bytes, below: int = 0) -> bool:
     """Return whether a folder has a file of a schema, or a folder in it down to `below` further ones."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=above)
@@ -120,10 +121,10 @@ def _holds(above: int, name: str, schema: re.Pattern[bytes], below: int = 0) -> 
         )
 
 
-def _is_of(folder: int, name: str, schema: re.Pattern[bytes]) -> bool:
+def _is_of(folder: int, name: str, schema: bytes) -> bool:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return False
     with closing(fd):
-        return stat.S_ISREG(os.fstat(fd).st_mode) and schema.search(os.read(fd, _HEAD)) is not None
+        return stat.S_ISREG(os.fstat(fd).st_mode) and re.search(schema, os.read(fd, _HEAD)) is not None

@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 16 << 20
 _REMEDY: Final = "restore it from git, or remove it and accept the servers again"
 # the tasks of a project share one
 _parsed: Final = lru_cache(maxsize=1)(lambda data: parse(data.decode()))
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,30}")
+_NAME: Final = r"[A-Za-z][A-Za-z0-9-]{0,30}"
 _RESULT: Final = {
     **CLOSED,
     "required": ["text"],
@@ -207,7 +207,7 @@ def profile_names(root: Path) -> set[str]:
 
 def check_place(name: str, place: ServerPlace) -> None:
     """Refuse a name that is none, or a server of no one place. Raises InputError."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise InputError(f"{name[:80]!a} is not a name of a server", remedy="use letters, digits and -")
     if bool(place.command) == bool(place.url):
         raise InputError(f"server {name!r} needs either a command or a URL", remedy="give one of them")

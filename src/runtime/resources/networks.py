@@ -41,7 +41,7 @@ _NOT_PUBLIC = tuple(
         "3fff::/20",  # documentation
     )
 )
-_CIDR = re.compile(r"[0-9A-Fa-f.:]+/(?:0|[1-9][0-9]{0,2})")
+_CIDR = r"[0-9A-Fa-f.:]+/(?:0|[1-9][0-9]{0,2})"  # compiled for the first policy that names a network
 _UNICAST_V6 = ipaddress.IPv6Network("2000::/3")  # all that is handed out to the public internet
 
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
@@ -57,7 +57,7 @@ class Networks:
         self._named: dict[int, dict[int, set[int]]] = {4: {}, 6: {}}
         for index, text in enumerate(cidrs):
             # a mask in the place of the length, or a length such as 08, is not read alike everywhere
-            if not isinstance(text, str) or not _CIDR.fullmatch(text):
+            if not isinstance(text, str) or not re.fullmatch(_CIDR, text):
                 raise Malformed("a network must be text such as 10.1.0.0/16", index)
             try:
                 network = ipaddress.ip_network(text)

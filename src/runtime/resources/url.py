@@ -40,8 +40,9 @@ _SCHEME = re.compile(r"(https?)://", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#]")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_IPV4 = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
+# compiled for the first URL that has one, as few do
+_IPV4 = r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}"
+_PORT = r"[1-9][0-9]{0,4}"
 
 
 class Target(Struct, frozen=True):
@@ -133,7 +134,7 @@ def parse_host(text: str) -> str:
 def _port(text: str | None, scheme: str) -> int:
     if text is None:
         return DEFAULT_PORTS[scheme]
-    if not _PORT.fullmatch(text) or int(text) > 65535:
+    if not re.fullmatch(_PORT, text) or int(text) > 65535:
         raise Malformed(f"not a port from 1 to 65535 in plain digits: {quote_literal(text)}")
     return int(text)
 
@@ -147,7 +148,7 @@ def _host(text: str) -> str:
     labels = text.split(".")
     # Resolvers read 0177.1, 0x7f.1 and 2130706433 as addresses; only the one spelling all agree on may pass.
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
-        if not _IPV4.fullmatch(text) or any(int(label) > 255 for label in labels):
+        if not re.fullmatch(_IPV4, text) or any(int(label) > 255 for label in labels):
             raise Malformed(f"not a canonical IPv4 address: {quote_literal(text)}")
         return text
     for label in labels:
@@ -172,9 +173,10 @@ def _ipv6(text: str) -> str:
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
+# compiled for the first redirect
 _BEFORE_PATH = r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?"
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_HIGH = re.compile("[\x80-\xff]")
+_ABSOLUTE = r"[A-Za-z][A-Za-z0-9+.-]*:"
+_HIGH = "[\x80-\xff]"
 # Read as a path by some programs and as an authority by others: "///host", "https:///host", "https:host".
 _UNCLEAR = r"(?i)(?:https?:)?//(?:[/?#]|\Z)|https?:(?!//)"
 
@@ -189,7 +191,7 @@ def redirected(base: Target, location: str) -> str:
     if len(location) > MAX_URL:
         return location[: MAX_URL + 1]
     rest = re.sub(_BEFORE_PATH, "", location, count=1)
-    text = location.removesuffix(rest) + _HIGH.sub(lambda octet: f"%{ord(octet[0]):02X}", rest)
+    text = location.removesuffix(rest) + re.sub(_HIGH, lambda octet: f"%{ord(octet[0]):02X}", rest)
     if not URL_TEXT.fullmatch(text) or re.match(_UNCLEAR, text):
         return location
     return _joined(base, text)[: MAX_URL + 1]
@@ -197,7 +199,7 @@ def redirected(base: Target, location: str) -> str:
 
 def _joined(base: Target, reference: str) -> str:
     """Resolve a reference as in RFC 3986, 5.2; `urljoin` drops empty segments and empty queries."""
-    if _ABSOLUTE.match(reference):
+    if re.match(_ABSOLUTE, reference):
         return reference
     if reference.startswith("//"):
         return f"{base.scheme}:{reference}"

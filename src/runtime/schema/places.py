@@ -14,8 +14,9 @@ from ..formats.json_pointer import get
 
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
-# a browser leaves out control characters before a URL, as it does white space, and no reader sees marks of direction
-_WHOLE_URL: Final = re.compile(
+# a browser leaves out control characters before a URL, as it does white space, and no reader sees marks of direction;
+# compiled for the first text that is judged so, as most tools take none
+_WHOLE_URL: Final = (
     r"(?i)[\s\0-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*https?:\S*\s*"
 )
 _MOST_PARTS: Final = 50_000
@@ -48,7 +49,7 @@ class Place(Struct, frozen=True):
 
     def kind_of(self, text: str) -> str:
         """Return what a text here is judged as: one that as a whole is a URL is one at a place for texts too."""
-        return "url" if self.kind == "text" and _WHOLE_URL.fullmatch(text) else self.kind
+        return "url" if self.kind == "text" and re.fullmatch(_WHOLE_URL, text) else self.kind
 
     def covers(self, path: tuple[str, ...]) -> bool:
         """Return whether it is the place of a text, given by `texts_in`."""

@@ -26,8 +26,9 @@ from ..models.scripted import Script
 from ..models.types import Piece, StreamingModel, clean_text, read_reply
 from ..redaction.redactor import placeholders
 
-# what may stand in the place of a placeholder in a URL or a path without changing what the rest of it means
-_PLAIN = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*")
+# what may stand in the place of a placeholder in a URL or a path without changing what the rest of it means;
+# compiled for the first placeholder that is in one
+_PLAIN = r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*"
 
 
 class StorageFailure(errors.TachographError):
@@ -230,7 +231,7 @@ def given(effect: Invoke) -> tuple[Any, list[Fact]]:
         for judged_as, text in place.find(arguments):
             for mark, kind in placeholders(text):
                 is_put = kind in effect.reveals and judged_as not in ("text", "any") and mark not in unknown
-                if is_put and not _PLAIN.fullmatch(redactor.reveal(mark, {kind})):
+                if is_put and not re.fullmatch(_PLAIN, redactor.reveal(mark, {kind})):
                     found.append(Withheld(mark, "not_plain"))
     return to_builtins(redactor.reveal(arguments, effect.reveals)), found
 
