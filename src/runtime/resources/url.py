@@ -242,7 +242,8 @@ def parse_entry(text: str) -> Target:
     if "://" not in text and not re.fullmatch(r"\[[^\]]*\]|[^:/]*", text):
         raise Malformed("an entry with a port or a path needs its scheme; write https:// before it")
     target = parse_url(text if "://" in text else f"https://{text}")
-    if not _unambiguous(target.path):
+    # most entries are for all that a host has, and the patterns take long to compile
+    if target.path != "/" and not _unambiguous(target.path):
         odd = "dot, blank or empty segments, ; or encoded separators"
         raise Malformed(f"a path prefix with {odd} covers nothing")
     return target
