@@ -58,7 +58,7 @@ class AgentFile:
             raise self.error(pointer, "is outside of the project", "name a path inside it")
         return self.root / path
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """Its policy. Raises InputError."""
         return self._policy("policy", self.spec.policy.file)
@@ -72,7 +72,7 @@ class AgentFile:
         except KeyError as error:
             raise self.error("/instructions", f"has no variable {error}", "add it to variables") from None
 
-    @property
+    @cached_property
     def plan(self) -> Policy | None:
         """Its policy until a person has allowed a plan. Raises InputError."""
         return None if self.spec.plan is None else self._policy("plan", self.spec.plan.file)
