@@ -43,11 +43,12 @@ def refused(root: Path, name: str = "say") -> ToolError:
 
 
 def test_a_module_becomes_a_tool(tmp_path: Path) -> None:
-    (tool,), modules = load_tools(["say"], project(tmp_path))
+    loaded = load_tools(["say"], project(tmp_path))
+    (tool,) = loaded.tools
     assert (tool.name, tool.effect, tool.idempotent, tool.file) == ("say", "pure", True, "tools/say.py")
     assert (tool.transient, tool.digest, tool.run({}, None)) == ((TimeoutError,), digest(SOURCE), {})
     assert [place.kind for place in tool.places] == ["path:read"]
-    assert modules == {"say": {}}
+    assert loaded.modules == {"say": {}}
     assert not list(tmp_path.glob("**/*.pyc")) and "tachograph_tool_say" not in sys.modules
 
 
@@ -140,7 +141,7 @@ def test_the_bytes_that_are_digested_are_those_that_run(tmp_path: Path) -> None:
     answers = []
     for word in ("one", "two"):
         source = SOURCE.replace("return {}", f"return {{'{word}': 1}}")
-        (tool,), _ = load_tools(["say"], project(tmp_path, source))
+        (tool,) = load_tools(["say"], project(tmp_path, source)).tools
         answers.append((tool.digest, tool.run({}, None)))
     assert [answer for _, answer in answers] == [{"one": 1}, {"two": 1}] and answers[0][0] != answers[1][0]
 
@@ -192,7 +193,7 @@ def test_modules_of_the_project_are_inputs(
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
     try:
-        _, modules = load_tools(["say"], project(tmp_path, f"{line}\n{SOURCE}"))
+        modules = load_tools(["say"], project(tmp_path, f"{line}\n{SOURCE}")).modules
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]

@@ -86,7 +86,7 @@ def test_an_event_loop_changes_nothing(project: Path, name: str) -> None:
     made = task_of_row(project, name)
     with made.workspace(lambda path, sha256: None) as workspace:
         made.set_up(workspace)
-        _, journal, _ = asyncio.run(make_run(made.run_spec(), made.head(), made.world(workspace)))
+        journal = asyncio.run(make_run(made.run_spec(), made.head(), made.world(workspace))).journal
     assert journal.data == compared(project, name)["state.jsonl"]
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from .branches import Pending, World
 from .driver import Driver, Words
@@ -18,7 +17,7 @@ from .loop.state import RunSpec
 from .models.types import Messages
 
 
-class RunMade(NamedTuple):
+class RunMade(Struct, frozen=True):
     """A run that came to its end: its last line, its log, and the messages that its model saw."""
 
     ended: RunEnded

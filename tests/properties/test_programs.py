@@ -135,7 +135,7 @@ class Open:
 
     def run(self, past: Sequence[Line] = (), settled: Any = None) -> Journal:
         world = Virtual(self.workspace, self.task.fault, self.arrivals, self.task.answer)
-        return run_now(make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled))[1]
+        return run_now(make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled)).journal
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -153,7 +153,7 @@ def test_programs(
         whole = Open(task, arrivals, stack, place / "whole").run()
         lines = read_log(whole.data)
         assert lines[-1].event.ending in ENDINGS  # type: ignore[attr-defined]
-        assert run_now(make_run(task.run_spec(), task.head(), None, lines))[1].data == whole.data
+        assert run_now(make_run(task.run_spec(), task.head(), None, lines)).journal.data == whole.data
         spans_of(whole.events)
         report(whole.events)
         outline(whole.events)
@@ -169,7 +169,9 @@ def _play(died: Open, past: list[Line], whole: Journal) -> None:
     except InDoubt as doubt:
         journal = died.run(past, dict.fromkeys(doubt.places, "done"))
         assert sum(event.at.partition(".q")[2] == "1" for event in journal.events) == len(doubt.places)
-        again = run_now(make_run(died.task.run_spec(), died.task.head(), None, read_log(journal.data)))[1]
+        again = run_now(
+            make_run(died.task.run_spec(), died.task.head(), None, read_log(journal.data))
+        ).journal
         assert again.data == journal.data
     else:
         assert journal.data == whole.data

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from ...fail.errors import ToolError, asks_to_end, line_in, system_reason
 from ..formats.documents import read_plain
@@ -22,7 +24,7 @@ _NEEDED: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-class LoadedTools(NamedTuple):
+class LoadedTools(Struct, frozen=True):
     """The tools of a project.
 
     Attributes:
