@@ -428,3 +428,20 @@ def test_a_task_names_tools_of_a_server(
     assert (tmp_path / "runs/mcp/note/state.jsonl").read_bytes() == state
     assert exit_code("run", "mcp/note", "--again") == 0
     assert b'"failed"' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("named", "code"), [([], 0), (["own"], 0), (["srv__note"], 2), (["own", "other"], 2)]
+)
+def test_a_damaged_lock_stops_runs_under_policies_that_name_more_than_own_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str], code: int
+) -> None:
+    task = project_of(tmp_path, {"tool_registry": {"allowed": named}, "tools": {}})
+    task |= {"tools": [], "mcp": {}, "llm": {"stub": {"turns": [{"answer": "b"}]}}, "expected": {}}
+    (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/own.py").write_text("")
+    (tmp_path / "mcp.lock").write_text("{")
+    monkeypatch.chdir(tmp_path)
+    assert exit_code("run", "mcp/note") == code
+    assert exit_code("doctor") == 1 and exit_code("policy", "check", "policy/p.yaml") == 2

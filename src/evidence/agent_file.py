@@ -127,7 +127,7 @@ class AgentFile:
     def gates(self, tools: Sequence[Tool]) -> Gates:
         """Return its gate over some tools, and one over these and those of all agents below. Raises InputError."""
         for policy in self.own_policies:
-            if known := tool_names(self.root):
+            if known := tool_names(self.root, {name for _, name in policy.tools_named()}):
                 check_names(policy, known)
         return gates_of(self.policy, self.plan, tools)
 

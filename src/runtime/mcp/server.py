@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -189,14 +189,20 @@ def accepted_tools(root: Path) -> dict[str, Tool]:
     return {tool.name: tool for server in servers for tool in server.tools}
 
 
-def tool_names(root: Path) -> set[str]:
+def tool_names(root: Path, sought: Collection[str] | None = None) -> set[str]:
     """Return the names of the tools of a project: modules, profiles, what was accepted of servers. Raises ToolError.
 
     There is none where the project has none of these, since its tools are functions in code then.
+
+    Args:
+        root: The project.
+        sought: The only names that matter, if they are known. What was accepted of servers is much to read, and is left
+            out where all of them are of modules and profiles.
     """
-    accepted = {f"{name}__{it}" for name, offered in read_lock(root / LOCK).items() for it in offered}
     profiles = {name for profile in profile_names(root) for name in (profile, f"to_{profile}")}
-    own = {path.stem for path in (root / "tools").glob("*.py")} | profiles | accepted
+    own = {path.stem for path in (root / "tools").glob("*.py")} | profiles
+    if not own or sought is None or not own.issuperset(sought):
+        own |= {f"{name}__{it}" for name, offered in read_lock(root / LOCK).items() for it in offered}
     return own | {*TEAM_NAMES, DELEGATE} if own else own
 
 
