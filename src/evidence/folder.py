@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import msgspec
 from ..fail.errors import OutputError, RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import sync, write_durably
+from ..runtime.formats.strict_json import canonical
 from ..runtime.log.events import RunStarted
 from ..runtime.log.file import lock
 from .record_files import MOST_BYTES, NAMES, STATE, is_from_code, lines_in
@@ -96,7 +96,7 @@ def hold_sources(partial: Path, sources: Mapping[str, str], *, is_new: bool) -> 
         RecordError: One of them is another one now.
     """
     if is_new:
-        write_durably(partial / SOURCES, json.dumps(dict(sources)).encode())
+        write_durably(partial / SOURCES, canonical(dict(sources)))
         return
     before = noted_sources(partial)
     if before is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -115,9 +115,11 @@ def _int(text: str) -> int:
     return int(text)
 
 
-_read_strictly: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int
-).raw_decode
+@cache
+def _decoder() -> Any:
+    import json  # a run of a script reads no JSON that others wrote
+
+    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int)
 
 
 def parse(text: str, *, most: int | None = None) -> Any:
@@ -131,7 +133,7 @@ def parse(text: str, *, most: int | None = None) -> Any:
         raise NotJson("text too long")
     text = text.strip(" \t\n\r")
     try:
-        value, end = _read_strictly(text)
+        value, end = _decoder().raw_decode(text)
     except NotJson:
         raise
     except RecursionError:

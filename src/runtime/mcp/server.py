@@ -6,7 +6,6 @@ something else is refused when a run first calls it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -234,6 +233,8 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
 
 def lock_text(servers: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of a lock file, a few lines for each tool, so that a change of one is a change of few lines."""
+    import json  # no run writes one
+
     return json.dumps({"schema": "mcp-lock/v1", "servers": servers}, indent=1, sort_keys=True) + "\n"
 
 

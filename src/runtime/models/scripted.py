@@ -8,9 +8,10 @@ a pointer to nothing is an error: the stub never invents a reply.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from msgspec import json
 
 from ...fail.errors import InputError, TaskError
 from ..formats import json_pointer, strict_json
@@ -120,7 +121,7 @@ class Script:
             raise self._error(where, what, "count from 0")
         if type(pointer) is not str:
             raise self._error(where, "at is not a JSON Pointer", "write one, such as /hits/0/id")
-        result = json.loads(results[number]["content"])
+        result = json.decode(results[number]["content"])
         try:
             return json_pointer.get(result, pointer)
         except (KeyError, IndexError, ValueError, TypeError):
