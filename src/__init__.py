@@ -1,8 +1,9 @@
 """A governed agent runtime: a policy gate before every tool call, and a record that a stranger can re-derive."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# type checkers know the name; a command imports `typing` after `cli/__init__.py` has put off the search for garbage
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .cli.approval import approve_at_terminal
     from .evidence.agent_runs import acheck, arecord, aresume, check, record, replay, resume
@@ -69,7 +70,7 @@ _PLACES = {
 
 if not TYPE_CHECKING:  # or every name that there is not would be Any to whoever checks types
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         for place, names in _PLACES.items():
             if name in names.split():
                 return getattr(import_module(f".{place}", __name__), name)

@@ -3,12 +3,11 @@
 import os
 import sys
 from io import TextIOWrapper
-from typing import NoReturn
 
 from .cli.main import main
 
 
-def process() -> NoReturn:
+def process() -> None:
     """Run the command and end the process at once.
 
     Nothing is taken down piece by piece, which costs as much as a short command does: what a run has written is on the
