@@ -2,7 +2,8 @@
 
 from importlib import import_module
 
-# type checkers know the name; a command imports `typing` after `cli/__init__.py` has put off the search for garbage
+# Type checkers know this name. `typing` is not imported here, so that a command does so after `cli/__init__.py` has
+# raised the threshold of the garbage collector.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .cli.approval import approve_at_terminal

@@ -29,7 +29,7 @@ os.fsync = lambda fd: None
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of garbage look at what tests make, seldom, and not at the modules and tests themselves."""
+    """Collect garbage seldom, and only among what tests make, not among modules and the tests themselves."""
     gc.freeze()
     gc.set_threshold(100_000)
 
