@@ -23,6 +23,7 @@ ALPHABETS = {
     "l": LOWER,
     "U": UPPER,
     "h": HEX,
+    "H": HEX.upper(),
     "u": ALNUM + "_-",
     "b": ALNUM + "+/",
     "d": string.digits,
@@ -77,6 +78,7 @@ https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key= uuid | "auth":·" b:40 " |
 JWT_SECRET= h:64 | SECRET_KEY_BASE= h:128 | circle-token:· h:40 | "client_secret":·" h:40 " | llx- A:48 |
 sk_car_ A:24 | BBDC- b:44 | "name":"JWT_SECRET","value":" h:64 " | APP_KEY=base64: b:43 = |
 "name":·"X_TOKEN",·"value":·" A:32 " | aws·configure·set·aws_secret_access_key· b:40 |
+API_KEY= H:40 | X_TOKEN=" H:40 " | client_secret:· H:40 | UID=x;PWD=/ A:14 ; |
 aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 |
 https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 |
 doo_v1_ h:64 | glwt- u:24 | sgp_ A:64 | cfut_ A:48 | AQVN u:36 | t1. u:60 . u:86 | Atzr| b:200 == |
@@ -134,6 +136,7 @@ SSE_KEY = 'fs.s3.enableServerSideEncryption'|Authorization: AWS4-HMAC-SHA256 Cre
 PWD=/home/x/{name}-1|OLDPWD=/srv/{name}_2|"PWD": "/work/{name}"|"next_page_token": "{based}"
 arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/{name}/db-AbCdE1
 Bearer resource_metadata="https://h.test"|GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D
+signingkey = A035C8C19219BA821ECEA86B64E628F8D684696D
 x --password-stdin --token-file /run/{name}/token-1|<key>{name}</key>
 x --key {name}.pem --secret id={name},src=/a-1 --token $API_TOKEN_1|ssh://git@h.test/{name}
 postgres://app_user_2024_ro@h|sync_token: {name}{name}9
