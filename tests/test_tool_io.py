@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import socket
 import stat
 from collections.abc import Callable
@@ -24,11 +25,13 @@ from tachograph.runtime.io.safe_open import (
     list_files,
     open_root,
     read_file,
+    write_file,
 )
 from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Mount, Workspace
 from tachograph.runtime.log.values import Fact, Reach, Touch
 from tachograph.runtime.policy.leaf import Verdict
+from tests.deaths import ended, forked
 from tests.io_world import TOOLS, World, decide, denied, partial_of
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -246,6 +249,36 @@ def test_a_second_name_that_goes_while_it_is_opened_is_not_read(
     monkeypatch.setattr(os, "open", opening)
     with pytest.raises(OSError, match="replaced" if instead else "No such file"):
         world.io().read("desk/odd")
+
+
+@pytest.mark.parametrize("kind", ["second name", "file"])
+def test_what_another_process_replaces_all_the_time(world: World, kind: str) -> None:
+    """A second name is not read, whenever it is removed; a file is read and written all the same."""
+    thing, other = world.desk / "odd", world.desk / "other"
+    root = world.workspace.roots["desk"]
+
+    def replace_it() -> None:
+        while kind == "file":
+            other.write_text("plain")
+            other.replace(thing)
+        while True:
+            os.link(world.outside / "secret", thing)
+            os.unlink(thing)
+
+    if kind == "file":
+        thing.write_text("plain")
+    child = forked(replace_it)
+    try:
+        for _ in range(3_000):
+            if kind == "file":
+                assert read_file(root, ["odd"]) == b"plain"
+                write_file(root, ["odd"], b"plain", lambda: None)
+            else:
+                with pytest.raises((Refused, OSError)):
+                    read_file(root, ["odd"])
+    finally:
+        os.kill(child, signal.SIGKILL)
+        ended(child)
 
 
 def test_a_second_name_is_no_matter_where_the_run_only_reads(world: World) -> None:

@@ -1,7 +1,7 @@
 """Open a file below a folder: one component at a time by directory descriptor, following no link.
 
 What is not a regular file (links, devices, FIFOs, sockets), what has a second name elsewhere, and what lies on another
-file system is refused by what is known of the open descriptor, so nothing can change between check and use.
+file system is refused by what the system says of the open descriptor, so nothing can change between check and use.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...fail.errors import CorpusError, system_reason
 
 MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000
+_MOST_TRIES: Final = 100  # to open a file that others replace all the time
 MAX_DEPTH: Final = 32
 # a folder on the way need not be listed, only passed: that takes no right to read it
 WAY_FLAGS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -162,27 +163,41 @@ def _refuse_odd(root: Root, info: os.stat_result) -> None:
 
 def _is_shared(root: Root, info: os.stat_result) -> bool:
     """Return whether hard links count: always where the run writes, else if another user owns the file."""
-    return info.st_nlink != 1 and not (root.reads_only and info.st_uid == root.owner)
+    return info.st_nlink > 1 and not (root.reads_only and info.st_uid == root.owner)
 
 
 def read_file(root: Root, parts: Sequence[str]) -> bytes:
-    """Read a regular file below `root`. Raises Refused or OSError."""
+    """Read a regular file below `root`, also while others replace it. Raises Refused or OSError."""
     with closing(open_parent(root, parts)) as parent:
-        try:
-            fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
-        except OSError:
-            _refuse_odd(root, os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
-            raise
-        with closing(fd):
-            # asked by its name: a second name elsewhere that was opened here and is gone by now counts no more
-            info = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
-            _refuse_odd(root, info)
-            if not os.path.samestat(info, os.fstat(fd)):
-                raise OSError("the file was replaced while it was opened")
-            # the size may change, be unknown, or be read in pieces: only an empty read is the end of the file
-            data, size = b"", info.st_size + 1
-            while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
-                data, size = data + piece, 65536
+        for _ in range(_MOST_TRIES):
+            try:
+                fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
+            except OSError:
+                _refuse_odd(root, os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
+                raise
+            with closing(fd):
+                info = os.fstat(fd)
+                if _keeps_name(fd, parent, parts[-1]):
+                    _refuse_odd(root, info)
+                    return _content(fd, info.st_size)
+    raise OSError("the file was replaced while it was opened")
+
+
+def _keeps_name(fd: int, parent: int, name: str) -> bool:
+    """Return whether the name by which a file was opened has been there ever since.
+
+    Where it was removed meanwhile, the one name that was counted may be a name elsewhere.
+    """
+    # the first lookup of a name waits until a removal in this folder has ended that is under way
+    os.access(f".{os.urandom(8).hex()}", os.F_OK, dir_fd=parent)
+    return os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) == name  # NAME (deleted) if it was removed
+
+
+def _content(fd: int, size: int) -> bytes:
+    """Return the content of an open file. Its size may change, be unknown, or be read in pieces."""
+    data, size = b"", size + 1
+    while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):  # only an empty read is its end
+        data, size = data + piece, 65536
     if len(data) > MAX_FILE_BYTES:
         raise OSError("file too large")
     return data
