@@ -125,7 +125,7 @@ def end_as_by_ctrl_c() -> None:
 
 
 # a token of RFC 9110, and what may follow it in a line; compiled for the commands that are given one
-_HEADER_TEXT: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+=[\t -~]*"
+_HEADER_TEXT: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+=([!-~][\t -~]*)?"
 
 
 def _by_name(context: click.Context, option: click.Parameter, headers: tuple[str, ...]) -> dict[str, str]:
