@@ -513,7 +513,8 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
         ("window", {"max_bytes": 5000}), ("window", WindowLimits(400)), ("window", 7), ("approve", "yes"),
         ("window", WindowLimits(5000, 0)), ("window", WindowLimits(5000, 9, -1)), ("window", WindowLimits(5000, 1.5)),  # type: ignore[arg-type]
         ("tools", [Agent(SEES, [], Policy.from_dict(POLICY)).as_tool("a", 5)]),  # type: ignore[arg-type]
-        ("instructions", 5), ("output_retries", -1), ("root", "/nowhere"), ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
+        ("instructions", "\ud800"), ("instructions", 5), ("output_retries", -1), ("root", "/nowhere"),
+        ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
         ("plan", Policy.from_dict(POLICY)),  # without exit_plan
     ],
 )  # fmt: skip

@@ -387,7 +387,7 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
         ("hooks", are_hooks and all(it is None or callable(it) for it in asked), "give Hooks of functions"),
         ("approve", approve is None or callable(approve), "give a function"),
         ("window", window is None or isinstance(window, WindowLimits), "give WindowLimits(max_bytes=1000)"),
-        ("instructions", isinstance(given["instructions"], str), "give a text"),
+        ("instructions", clean_text(given["instructions"]) == given["instructions"], "give a valid text"),
         ("output_retries", type(retries) is int and retries >= 0, "give a whole number from 0 on"),
         ("root", isinstance(root, str | Path) and Path(root).is_dir(), "give a folder that is there"),
     ):
