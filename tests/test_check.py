@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,17 @@ from tests.project import ROWS, edit, make_project, recorded
 def count_calls(task: Task) -> list[str]:
     """Return a list to which each tool of a task adds its name when it runs."""
     calls: list[str] = []
-    for it in task.tools:
-        it.run = lambda args, io, name=it.name, run=it.run: (calls.append(name), run(args, io))[1]
+    for tool in task.tools:
+        tool.run = _counting(tool.run, tool.name, calls)
     return calls
+
+
+def _counting(run: Any, name: str, calls: list[str]) -> Any:
+    def counted(arguments: dict[str, Any], io: Any) -> Any:
+        calls.append(name)
+        return run(arguments, io)
+
+    return counted
 
 
 def test_external_effects_are_answered_and_all_others_performed(tmp_path: Path) -> None:

@@ -82,9 +82,12 @@ def test_a_task_that_dies_at_any_write(
     whole, before = compared(tmp_path / name), None if earlier is None else tmp_path / earlier
     found = set()
     for at in deaths(folder, lambda: record(task, folder, earlier=recorded_lines(folder)), before, (sent,)):
+        known = (whole, before is not None and compared(before))
+        found_there = folder.exists() and compared(folder)
         if not partial_of(folder).exists():  # before anything was done, or after all of it was
-            assert (folder.exists() and compared(folder)) in (whole, before is not None and compared(before))
+            assert found_there in known
             continue
+        assert found_there in (False, *known), at  # and never a part of an earlier record
         found |= {*goes_on(task, folder, whole)}
         assert {path.name for path in folder.parent.iterdir()} == {"run"}
         # never twice, and never what the earlier record answers

@@ -372,10 +372,10 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
             mcp("srv", command=command, lock=lock)
 
 
-@pytest.mark.parametrize("wait", ["", "Connection.ready = lambda self: signal.pause()"])
+@pytest.mark.parametrize("wait", ["pass", "Connection.ready = lambda self: signal.pause()"])
 def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path, wait: str) -> None:
     code = "import signal; from tachograph.cli.main import main; "
-    code += f"from tachograph.runtime.mcp.connection import Connection; {wait or None}; main()"
+    code += f"from tachograph.runtime.mcp.connection import Connection; {wait}; main()"
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     stubborn = "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "

@@ -243,7 +243,8 @@ def test_a_second_name_that_goes_while_it_is_opened_is_not_read(
         fd = real(path, *given, **more)
         if path == "odd":
             thing.unlink()
-            _ = instead and thing.write_text(instead)
+            if instead:
+                thing.write_text(instead)
         return fd
 
     monkeypatch.setattr(os, "open", opening)

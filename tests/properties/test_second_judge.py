@@ -68,7 +68,7 @@ TOOLS = [
 ]
 # what a policy says of the effect of a server's tool decides no call, so the second judge does not read it
 OFFERED = [
-    Tool(*(name, "", schema, closed()), EFFECTS.get(name, "pure"), lambda *_: {}, is_foreign=name == "send")
+    Tool(name, "", schema, closed(), EFFECTS.get(name, "pure"), lambda *_: {}, is_foreign=name == "send")
     for name, schema in SCHEMAS.items()
 ]
 # names that are close to one; the third has a Cyrillic letter
