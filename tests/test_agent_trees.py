@@ -437,6 +437,7 @@ def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:
     [
         (["x", "say"], "write x, read, told say, end x"),  # which saw what was written, and was told first
         (["x", "y"], "write y, write x, end x, told x, end y"),  # the last word is of who was told first
+        (["x", "say"], "read, write x, end x, told x, end say"),  # which saw nothing, and was told last
     ],
 )
 def test_a_check_does_not_guess_which_of_two_that_overlap_was_first(
@@ -463,7 +464,9 @@ def test_a_check_does_not_guess_which_of_two_that_overlap_was_first(
     async def read(path: tachograph.ReadPath, io: Any) -> str:
         """Read it."""
         await turn("read")
-        return str(io.read(path))
+        text = str(io.read(path)) if path in io.list("box") else "nothing"
+        await turn("end say")
+        return text
 
     async def model(asked: LLMInput) -> LLMOutput:
         task, path = asked.messages[0]["content"], "box/a.txt"
