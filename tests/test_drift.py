@@ -50,6 +50,7 @@ def test_a_cause_is_named_with_what_follows(
     edit(shipped / file, old, new)
     lines = told(capsys)
     assert [line for line in lines if line.startswith(f"{file}: ")] == lines[:1]
+    assert ("carriage" in lines[0]) == (new == "\r\n")
     assert f"What follows from {file}:" in lines
     assert any(line.startswith(f"  {story}") for line in lines), lines
     assert lines[-1].endswith(f"of {RUNS} runs hold")
