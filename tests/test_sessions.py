@@ -450,3 +450,5 @@ def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None
         assert session.ask("hello").number == 1
     with pytest.raises(InputError):
         session.ask("too late")
+    with pytest.raises(InputError):
+        asyncio.run(Session(talker(), tmp_path / "another").ended())

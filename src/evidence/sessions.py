@@ -229,7 +229,8 @@ class Conversation(Generic[Made]):
 
     async def ended(self) -> Made:
         """Return what the run came to once it has ended, by `close` or by itself, and its record is in place."""
-        assert self._run is not None
+        if self._run is None:
+            raise InputError("the conversation is not open", remedy="open a Session")
         await asyncio.wait([self._run])  # whoever no longer waits does not cancel it
         return self._result_of(self._made(self._run))
 
