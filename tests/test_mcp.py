@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from tachograph.runtime.mcp.server import ServerPlace
 from tachograph.testing import decide
 from tests.commands import Capsys, exit_code, output_of
 from tests.project import script
-from tests.servers import McpOverHttp
+from tests.servers import PATIENCE, McpOverHttp
 from tests.tables.rows import roomy
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -85,14 +86,16 @@ def called(tmp_path: Path, lock: Path, mode: str, **given: Any) -> RunResult:
 
 
 def is_alive(argument: str) -> bool:
-    """Return whether a process with an argument runs; what a server has started has its arguments too."""
+    """Return whether a process with an argument goes on; what a server has started has its arguments too."""
     for folder in Path("/proc").iterdir():
         try:
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if argument.encode() in command:
-            return True
+            with contextlib.suppress(ProcessLookupError):  # it may have been told to end, and is about to
+                if not select.select([os.pidfd_open(int(folder.name))], [], [], PATIENCE)[0]:
+                    return True
     return False
 
 
