@@ -50,11 +50,10 @@ class LineWriter:
 
     def line(self, text: bytes) -> bytes:
         """Return the next line, with its line feed."""
-        own = sha256(text)
-        check = own.copy()
-        check.update(self._before)
-        self._before = own.digest()
-        return b'%b,"#":"%b"}\n' % (text[:-1], check.hexdigest()[:12].encode())
+        check = sha256(text)
+        before, self._before = self._before, check.digest()
+        check.update(before)
+        return text[:-1] + b',"#":"' + check.hexdigest()[:12].encode() + b'"}\n'
 
 
 def read_log(data: bytes, *, is_open: bool = False) -> list[Line]:
