@@ -35,7 +35,7 @@ class Told(Struct, frozen=True):
 
 def is_hidden(run: RunState, call: Call) -> bool:
     """Return whether a call is one that only the function of a tool may make."""
-    return call.name in run.gate.tools and all(it.name != call.name for it in run.spec.gates.offers)
+    return call.name in run.spec.gates.hidden
 
 
 def stopped(run: RunState, outcome: log.Stopped) -> Told:

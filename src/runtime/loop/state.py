@@ -33,12 +33,14 @@ class Gates(Struct, frozen=True):
         below: That of its policy over these and those of all agents that it may start.
         plan: Two such gates of the policy that holds as well until a person has allowed a plan; None for none.
         offers: The tools as the model is offered them.
+        hidden: The names of the others, which only the function of a tool may call.
     """
 
     own: Gate
     below: Gate
     plan: tuple[Gate, Gate] | None
     offers: tuple[ToolOffer, ...]
+    hidden: frozenset[str]
 
 
 def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gates:
@@ -49,7 +51,8 @@ def gates_of(policy: Policy, plan: Policy | None, tools: Iterable[Tool]) -> Gate
     own = Gate(policy, tools)
     below = own if every == tools else Gate(policy, every)
     offers = tuple(own.tools[name].offer() for name in offered)
-    return Gates(own, below, None if plan is None else (Gate(plan, tools), Gate(plan, every)), offers)
+    plans = None if plan is None else (Gate(plan, tools), Gate(plan, every))
+    return Gates(own, below, plans, offers, frozenset(own.tools.keys() - offered.keys()))
 
 
 class RunSpec(Struct, frozen=True):
@@ -228,6 +231,8 @@ class RunState:
 
     def mate(self, name: str) -> RunState | None:
         """Return its team mate of a name, None where it has none that all its present policies hold for."""
+        if not self.children:  # as of most agents
+            return None
         chain = {*self.authority.chain}
         return next((it for it in self.mates(name) if it._starter and chain <= {*it._starter.chain}), None)
 
@@ -306,7 +311,8 @@ class RunState:
 
     def note_ruling(self, at: str, ruling: Ruling) -> Decided:
         """Write what the gates said."""
-        decided = Decided(at=at, above=ruling.above, **structs.asdict(ruling.verdict))
+        decision, rule, place, reason = structs.astuple(ruling.verdict)
+        decided = Decided(at=at, decision=decision, rule=rule, place=place, reason=reason, above=ruling.above)
         self.note(decided)
         return decided
 
