@@ -205,21 +205,17 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
     elif calls and said == "length":
         problem = "tool calls of a reply that was cut off by length"
     try:
-        raw = strict_json.as_json(output.raw)
+        raw = None if output.raw is None else strict_json.as_json(output.raw)
     except strict_json.NotJson as error:
         problem = problem or f"raw is not JSON: {error.reason}"
-
-    def size() -> int:
-        return sum(len(part.encode()) for part in (text or "", answer or "", *map(call_text, calls)))
-
     return ModelReplied(
         at=at,
         text=text or "",
         calls=calls,
         answer=answer,
-        finish=next((reason for reason in FINISH_REASONS if reason == said), ""),
+        finish=FINISH_REASONS[FINISH_REASONS.index(said)] if said in FINISH_REASONS else "",
         model=clean_text(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
-        usage=_usage(output.usage, asked_bytes, size),
+        usage=_usage(output.usage, asked_bytes, (text or "", answer or ""), calls),
         raw=raw,
         problem=problem,
     )
@@ -289,7 +285,7 @@ def _text(value: object) -> str | None:
     return None if value is None else clean_text(value)
 
 
-def _usage(usage: object, asked_bytes: int, said: Callable[[], int]) -> Usage:
+def _usage(usage: object, asked_bytes: int, texts: tuple[str, str], calls: list[Call]) -> Usage:
     """Return the tokens of a reply. A service that counts nothing reports zeros: bytes stand in, so budgets hold."""
     told = usage if isinstance(usage, dict) else {}
     asked = _count(told, "input_tokens", MOST_TOKENS)
@@ -299,7 +295,8 @@ def _usage(usage: object, asked_bytes: int, said: Callable[[], int]) -> Usage:
     parts = cached, written, _count(told, "reasoning_tokens", replied)
     if asked and replied:
         return Usage(asked, replied, False, *parts)
-    instead = 0 if asked else asked_bytes, 0 if replied else said()
+    said = 0 if replied else sum(len(text.encode()) for text in (*texts, *map(call_text, calls)))
+    instead = 0 if asked else asked_bytes, said
     return Usage(asked + instead[0], replied + instead[1], any(instead), *parts)
 
 
