@@ -9,7 +9,6 @@ import inspect
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from ..branches import Pending
@@ -24,7 +23,6 @@ T = TypeVar("T")
 # in nanoseconds
 _TAKES: Final = {AskModel: 200_000_000, Invoke: 20_000_000, AskHook: 1_000_000}
 PERSON_TAKES: Final = 1_000_000_000
-_BY_TIME: Final = itemgetter(0, 1)
 
 
 class Virtual(Performer):
@@ -121,7 +119,7 @@ class Virtual(Performer):
 
     async def next(self) -> tuple[int, Outcome | Entered] | None:
         """Return what is over or arrives first, and when."""
-        first = min(self._ends.values(), key=_BY_TIME, default=None)
+        first = min(self._ends.values()) if self._ends else None  # no two have one number
         if first is None and self._turns:  # the run waits for somebody
             first = self._last + PERSON_TAKES, 0, self._turns[0]
         if self._arrivals and (first is None or self._arrivals[0][0] <= first[0]):
