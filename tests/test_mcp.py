@@ -8,6 +8,7 @@ import json
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -375,18 +376,27 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
             mcp("srv", command=command, lock=lock)
 
 
-@pytest.mark.parametrize("wait", ["pass", "Connection.ready = lambda self: signal.pause()"])
-def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path, wait: str) -> None:
-    code = "import signal; from tachograph.cli.main import main; "
-    code += f"from tachograph.runtime.mcp.connection import Connection; {wait}; main()"
-    fifo = tmp_path / "fifo"
+EARLY = "Connection.ready = lambda self: os.kill(os.getpid(), int(open('go').read()))"
+
+
+@pytest.mark.parametrize("early", ["pass", EARLY])
+def test_no_server_outlives_a_command_that_is_told_to_end(tmp_path: Path, early: str) -> None:
+    """Also where it is told so before it waits for the server."""
+    code = "import os; from tachograph.cli.main import main; "
+    code += f"from tachograph.runtime.mcp.connection import Connection; {early}; main()"
+    fifo, go = tmp_path / "fifo", tmp_path / "go"
     os.mkfifo(fifo)
+    os.mkfifo(go)
     stubborn = "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     stubborn += "open(sys.argv[1], 'w').write(str(os.getpid())); signal.alarm(60); signal.pause()"
     server = [sys.executable, "-c", stubborn, str(fifo)]
-    command = subprocess.Popen([sys.executable, "-c", code, "mcp", "inspect", "srv", "--", *server])
+    inspect = [sys.executable, "-c", code, "mcp", "inspect", "srv", "--", *server]
+    command = subprocess.Popen(inspect, cwd=tmp_path)
     pid = int(fifo.read_text())
-    command.terminate()
+    if early == "pass":
+        command.terminate()
+    else:
+        go.write_text(str(int(signal.SIGTERM)))
     assert command.wait(30) == 130
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
