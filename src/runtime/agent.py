@@ -43,9 +43,8 @@ class Agent:
     """An agent. Its runs are independent of each other.
 
     Args:
-        llm: The model: `anthropic:MODEL` or `openai:MODEL` (`model_of` takes options), or any callable
-            of an LLMInput that returns an LLMOutput, a coroutine function too; a chat model of LangChain; or a Fallback
-            of several.
+        llm: The model: `anthropic:MODEL` or `openai:MODEL` (`model_of` takes options); any callable of an LLMInput that
+            returns an LLMOutput, a coroutine function too; a chat model of LangChain; or a Fallback of several.
         tools: The tools; a name stands for `tools/NAME.py` of the project, and `mcp(...)` for those of a server.
         policy: The policy; there is no run without one.
         instructions: The system message.
@@ -55,8 +54,7 @@ class Agent:
             or a bool. Without it nobody is asked, and a call that needs a person is refused.
         mounts: Folders for the mounts of the policy. A mount for writing without one is private to each run.
         hosts: Folders that answer for hosts.
-        output_type: What the final answer must be: a JSON Schema of an object, or a type, see AnswerType; any text
-            without it.
+        output_type: A JSON Schema of an object, or a type (see AnswerType), for the final answer; else it is any text.
         output_retries: How often the model is asked again for an answer that does not fit.
         deps: The caller's own object, for tools that take a Context.
         window: How much of what went before the model is shown; all of it unless given.
@@ -232,10 +230,12 @@ class Agent:
             remedy = 'put that under `if __name__ == "__main__":`'
             raise InputError("importing the module starts a run", remedy=remedy)
         unknown = options.keys() - RunOptions.__annotations__.keys()
-        if unknown or not isinstance(question, str) or clean_text(question) != question:
-            wrong = f"no option {min(unknown)!r}" if unknown else "no question, or a lone surrogate in it"
+        if unknown or not isinstance(question, str):
+            wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
             known = ", ".join(RunOptions.__annotations__)
             raise InputError(f"a run has {wrong}", remedy=f"give a text, and of {known} what is needed")
+        if clean_text(question) != question:
+            raise InputError("the question contains a lone surrogate", remedy="remove it")
         for model in (it for agent in (self, *self._below) if is_asked for it in agent.models):
             getattr(model, "with_key", lambda: None)()
         if type(options.get("seed", 0)) is not int:
@@ -387,7 +387,7 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
         ("hooks", are_hooks and all(it is None or callable(it) for it in asked), "give Hooks of functions"),
         ("approve", approve is None or callable(approve), "give a function"),
         ("window", window is None or isinstance(window, WindowLimits), "give WindowLimits(max_bytes=1000)"),
-        ("instructions", clean_text(given["instructions"]) == given["instructions"], "give a valid text"),
+        ("instructions", clean_text(given["instructions"]) == given["instructions"], "give Unicode text"),
         ("output_retries", type(retries) is int and retries >= 0, "give a whole number from 0 on"),
         ("root", isinstance(root, str | Path) and Path(root).is_dir(), "give a folder that is there"),
     ):
