@@ -80,7 +80,7 @@ def denied(io: ToolIO, act: Callable[[], object], fact: Fact) -> None:
                 lambda: io.get("https://site.test/docs/x.md")):  # fmt: skip
         with pytest.raises(PermissionError):
             use()
-    assert io.met == met and not io.has_acted
+    assert io.met == met and not io.wrote
 
 
 def partial_of(io: ToolIO, access: str, path: str) -> Callable[[], object]:

@@ -77,12 +77,13 @@ def test_without_a_rule(project: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert any(is_red(project, tmp_path, name) for name in denied)
 
 
-# Into these no scenario can put a secret. They hold addresses and words of ours; a script names no model, has no `raw`
-# and no words of a service, for which see test_redacted_runs.py; and a URL is decided by the same line as a path.
+# Into these no scenario can put a secret. They hold addresses, words of ours and names of mounts; a script names no
+# model, has no `raw` and no words of a service, for which see test_redacted_runs.py; and a URL is decided by the same
+# line as a path.
 SAFE = {
     "StopAsked": ["scope", "why"], "Stopped": ["why"], "ModelReplied": ["finish", "problem", "model", "raw"],
-    "Failed": ["said"], "Reach": ["url", "method", "address"], "Touch": ["access", "found"],
-    "Withheld": ["placeholder"],
+    "Failed": ["said", "wrote"], "ToolReturned": ["wrote"], "Reach": ["url", "method", "address"],
+    "Touch": ["access", "found"], "Withheld": ["placeholder"],
 }  # fmt: skip
 _NO_TEXT = (int, bool, int | None, values.Usage)
 

@@ -109,12 +109,13 @@ def test_a_script_says_what_enters(tmp_path: Path) -> None:
     assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
 
 
-def test_a_script_says_what_enters_where_the_record_answers_a_tool(tmp_path: Path) -> None:
-    """What the tool wrote is not there, so that a later call would read nothing."""
+@pytest.mark.parametrize("kind", ["path:write", "any"])
+def test_a_script_says_what_enters_where_the_record_answers_a_tool(tmp_path: Path, kind: str) -> None:
+    """What the tool wrote is not there, so that a later call would read nothing, marked in its schema or not."""
     turns = [[["mail", {"path": "box/m.txt", "text": "a"}]], [["look", {"path": "box/m.txt"}]], "done"]
     row = {"name": "c", "question": "", "said": ["go"], "turns": turns, "expect": {"ending": "final_answer"}}
     tool = make_project(tmp_path, [row]) / "tools/mail.py"
-    written = tool.read_text().replace('"text"}', '"path:write"}', 1)
+    written = tool.read_text().replace('"text"}', f'"{kind}"}}', 1)
     tool.write_text(written.replace("return {", 'io.write(args["path"], args["text"])\n    return {'))
     file, folder = tmp_path / "tasks/s/c.yaml", tmp_path / "runs/s/c"
     record(load_task(file), folder)

@@ -50,7 +50,7 @@ class Got:
             except OSError as error:  # anything else is not a builtin that a tool may meet
                 self.error = error
             self.io.close()
-        assert not self.io.has_acted
+        assert not self.io.wrote
 
     def _decide(self, gate: Gate, fact: Fact) -> Verdict:
         self.asked.append(fact)

@@ -41,7 +41,7 @@ def test_reading_gives_text_and_tells_of_inputs(world: World) -> None:
     io = world.io()
     assert (io.read("book/a.md"), io.read("book/sub/b.md")) == ("text \u00e9", "b")
     assert world.reads == [("data/book/a.md", digest("text \u00e9")), ("data/book/sub/b.md", digest("b"))]
-    assert (io.met, io.denied, io.has_acted, io.idempotency_key) == ([], False, False, "key")
+    assert (io.met, io.denied, io.wrote, io.idempotency_key) == ([], False, set(), "key")
     (world.desk / "x").write_text("x")  # no input of the run: its mount has no label
     assert io.read("desk/x") == "x" and len(world.reads) == 2
 
@@ -227,7 +227,7 @@ def test_nothing_outside_is_read_or_changed(
     else:
         denied(io, act, Touch(path, access, found))
     assert {**before, "secret": "secret"}.items() <= outside(world).items()
-    assert set(outside(world).values()) == {"secret"} and not io.has_acted
+    assert set(outside(world).values()) == {"secret"} and not io.wrote
     assert "desk/odd" not in world.io().list("desk")
 
 
@@ -315,7 +315,7 @@ def test_a_mount_point_ends_the_walk_and_files_may_be_of_other_devices(world: Wo
 def test_writing_replaces_as_a_whole(world: World) -> None:
     io = world.io()
     io.write("desk/new/deep/x.md", "\u00e9")
-    assert io.has_acted
+    assert io.wrote
     io.write("desk/new/deep/x.md", "second")
     assert io.read("desk/new/deep/x.md") == "second" and os.listdir(world.desk / "new/deep") == ["x.md"]
     assert io.met == []
@@ -344,7 +344,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
         patched.setattr(os, call, broken)
         io.write("desk/folder/x" if call == "mkdir" else "desk/x", "new")
-    assert (io.storage_error is not None) == (code != errno.EIO) and not io.has_acted and not io.denied
+    assert (io.storage_error is not None) == (code != errno.EIO) and not io.wrote and not io.denied
     assert world.io().read("desk/x") == "old" and world.io().list("desk") == ["desk/x"]
     assert not (world.desk / "folder").exists()
 
@@ -362,7 +362,7 @@ def test_an_interrupt_right_after_the_rename_leaves_the_write_noted(
     monkeypatch.setattr(os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         io.write("desk/x", "new")
-    assert (world.desk / "x").read_text() == "new" and io.has_acted
+    assert (world.desk / "x").read_text() == "new" and io.wrote
 
 
 def test_a_killed_writers_leftover_stops_nobody_and_is_no_file(world: World) -> None:
@@ -380,7 +380,7 @@ def test_what_cannot_be_written_is_an_error(world: World, path: str, error: type
     io = world.io()
     with pytest.raises(error):
         io.write(path, "x")
-    assert not io.has_acted
+    assert not io.wrote
 
 
 def test_modes_of_what_is_written(world: World) -> None:
@@ -421,6 +421,6 @@ def test_text_is_written_as_it_is_or_not_at_all(text: str) -> None:
         try:
             io.write("desk/x", text)
         except UnicodeEncodeError:
-            assert not io.has_acted and io.list("desk") == []
+            assert not io.wrote and io.list("desk") == []
         else:
             assert io.read("desk/x") == text

@@ -63,7 +63,7 @@ def test_a_host_answers_from_its_folder(world: World) -> None:
     found = io.get("https://SITE.test/docs/x.md?q=1#top")
     assert (found.status, found.text, found.url) == (200, "page", "https://site.test/docs/x.md?q=1")
     assert found.headers == {"content-type": "text/markdown; charset=utf-8"}
-    assert world.reads == [("hosts/site/docs/x.md", digest("page"))] and io.met == [] and not io.has_acted
+    assert world.reads == [("hosts/site/docs/x.md", digest("page"))] and io.met == [] and not io.wrote
     assert world.io().get("https://site.test/docs/%78.md").text == "page"
 
 
@@ -137,7 +137,7 @@ def test_without_a_network_a_host_is_out_of_reach(tmp_path: Path, caplog: pytest
         io = ToolIO(workspace, TOOLS["network"], decide, "key")
         with pytest.raises(ConnectionRefusedError):
             io.get("https://far.test/")
-    assert "far.test" in caplog.text and not io.denied and not io.has_acted
+    assert "far.test" in caplog.text and not io.denied and not io.wrote
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,12 @@ def test_an_effect_kind_covers_its_own_uses_alone(
         before = list(world.reads), (world.desk / "x").exists()
         with pytest.raises(PermissionError):
             use(io)
-        assert (io.undeclared, io.denied, io.met) == (name, False, [])
+        assert (io.undeclared, io.denied, io.met) == (f"io.{name}", False, [])
         assert f"io.{name}" in caplog.messages[-1]  # whoever wrote the tool is told
         for other in USING.values():  # what the tool makes of the exception does not matter
             with pytest.raises(PermissionError):
                 other(io)
-        assert io.undeclared == name and (world.reads, (world.desk / "x").exists()) == before
+        assert io.undeclared == f"io.{name}" and (world.reads, (world.desk / "x").exists()) == before
 
 
 @pytest.mark.parametrize("name", USING)
@@ -96,7 +96,7 @@ def test_the_end_waits_for_a_file_operation_and_no_use_begins_after_it(
     go_on.set()
     writer.join(20)
     closer.join(20)
-    assert order == ["written", "closed"] and io.has_acted
+    assert order == ["written", "closed"] and io.wrote
 
 
 def test_the_end_does_not_wait_for_a_network(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_broken_io_raises_and_touches_nothing(world: World) -> None:
         io.broken = ConnectionError()
         with pytest.raises(ConnectionError):
             use(io)
-        assert (io.met, io.has_acted, io.denied) == ([], False, False)
+        assert (io.met, io.wrote, io.denied) == ([], set(), False)
     assert world.reads == [] and not (world.desk / "x").exists()
 
 

@@ -78,12 +78,24 @@ def is_performed_again(
         NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
     """
     said = {event.at for event in record if isinstance(event, Stopped)}
-    said |= {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
     said |= {it.at.rpartition(".")[0] for it in record if isinstance(it, Settled) and it.happened}
+    wrote = {it.at: it.wrote for it in record if isinstance(it, ToolReturned | Failed)}
+    unseen = {*said}  # nobody knows where these wrote
+    said |= {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
     # what holds a placeholder of a live key cannot be made again
     marked = {it.at for it in record if not is_scripted and placeholders(msgspec.to_builtins(it))}
     calls = {call.at: call.call for step in all_steps(steps_of(record)) for call in step.calls}
     not_there: set[tuple[str, ...]] = set()  # mounts that lack what was written there
+
+    def paths(at: str, effect: Invoke, kind: str) -> set[tuple[str, ...]]:
+        """Return the paths, as their parts, that a call may touch, or write where that is the kind; () is all paths."""
+        tool = effect.tool
+        texts = [text for it, text in tool.texts(effect.call.arguments) if it.startswith(kind)]
+        is_any = tool.effect == "write" or (kind == "path:" and "read" in tool.uses)
+        found = {tuple(normpath(text).split("/")) for text in texts} or ({()} if is_any else set())
+        if at in unseen and "write" in tool.uses and not tool.is_foreign:
+            found.add(())
+        return found | {(mount,) for mount in wrote.get(at, ())}
 
     def again(pending: Pending, under_way: Iterable[Pending]) -> bool:
         at, effect = pending.at, pending.effect
@@ -94,10 +106,10 @@ def is_performed_again(
         tool = effect.tool
         performed = not tool.acts_beside_io and (tool.effect != "network" or is_offline)
         is_marked = not is_scripted and (at in marked or bool(placeholders(effect.call.arguments)))
-        touched, written = _paths(effect, "path:"), _paths(effect, "path:write")
+        touched, written = paths(at, effect, "path:"), paths(at, effect, "path:write")
         others = {it.at: it.effect for it in under_way if isinstance(it.effect, Invoke) and it.at != at}
-        said.update(it for it, other in others.items() if _meet(written, _paths(other, "path:")))
-        is_beside = any(_meet(touched, _paths(other, "path:write")) for other in others.values())
+        said.update(it for it in others if _meet(written, paths(it, others[it], "path:")))
+        is_beside = any(_meet(touched, paths(it, others[it], "path:write")) for it in others)
         is_known = not is_beside and not _meet(touched, not_there)
         if performed and at not in said and is_known and not is_marked:
             return True
@@ -107,14 +119,6 @@ def is_performed_again(
         return False
 
     return again
-
-
-def _paths(effect: Invoke, kind: str) -> set[tuple[str, ...]]:
-    """Return the paths, as their parts, that a call may touch, or write where that is the kind; () is all paths."""
-    places = [place for place in effect.tool.places if place.kind.startswith(kind)]
-    texts = {text for place in places for _, text in place.find(effect.call.arguments)}
-    is_any = effect.tool.effect == "write" or (kind == "path:" and "read" in effect.tool.uses)
-    return {tuple(normpath(text).split("/")) for text in texts} or ({()} if is_any else set())
 
 
 def _meet(some: set[tuple[str, ...]], others: set[tuple[str, ...]]) -> bool:

@@ -73,7 +73,7 @@ def _requests(gate: Gate, question: Question, denied_by: str) -> Iterator[Questi
     call, tool = question.about, gate.tool_of(question)
     if tool is None or not isinstance(call, Call) or denied_by in ("tool_registry", "url_allowlist"):
         return
-    for kind, url in (it for place in tool.places for it in place.find(call.arguments)):
+    for kind, url in tool.texts(call.arguments):
         if kind == "url":
             requests = (Question(Reach(url, method), tool.name) for method in METHODS)
             yield from islice((it for it in requests if gate.ask(it).decision == "allow"), 1)

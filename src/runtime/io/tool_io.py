@@ -68,8 +68,8 @@ class ToolIO:
         deps: The caller's own object.
         met: What the run decides again: redirects and the fact that was denied.
         denied: Whether a fact was denied.
-        undeclared: The method that the effect kind of the tool does not cover; "" without one.
-        has_acted: Whether something was written.
+        undeclared: The method that the effect kind of the tool does not cover, such as `io.get`; "" without one.
+        wrote: The paths at which it wrote.
         storage_error: The error that ends the run and not the tool: a full disk, or a read that cannot be noted.
         broken: What every use raises in place of being done, once storage failed or for tests; None for nothing.
     """
@@ -79,7 +79,7 @@ class ToolIO:
         self.met: list[Fact] = []
         self.denied = False
         self.undeclared = ""
-        self.has_acted = False
+        self.wrote: set[str] = set()
         self.storage_error: OSError | None = None
         self.broken: BaseException | None = None
         self._workspace, self._tool, self._decide = workspace, tool, decide
@@ -126,13 +126,13 @@ class ToolIO:
     def write(self, path: str, text: str) -> None:
         """Replace a file `mount/...` as a whole; folders on the way are made."""
         with self._lock:
-            root, _, parts = self._resolved("write", path, "write")
-            data = text.encode()
+            root, mount, parts = self._resolved("write", path, "write")
+            data, plain = text.encode(), "/".join((mount, *parts))
             if len(data) > MAX_FILE_BYTES:
                 raise OSError("file too large")
             try:
                 # a partial runs in C, so that no interrupt can come between the write and its note
-                write_file(root, parts, data, partial(setattr, self, "has_acted", True))
+                write_file(root, parts, data, partial(self.wrote.add, plain))
             except Refused as refused:
                 raise self._denial(Touch(path, "write", refused.kind)) from None
             except OSError as error:
@@ -240,7 +240,7 @@ class ToolIO:
         if self.denied:
             raise PermissionError("denied before")
         if method not in self._tool.uses and not self.undeclared:
-            self.undeclared = method
+            self.undeclared = f"io.{method}"
             warn("%s: io.%s is not for a tool of the effect %s", self._tool.file, method, self._tool.effect)
         if self.undeclared:
             raise PermissionError("not covered by the tool's effect kind")

@@ -326,11 +326,13 @@ class ToolReturned(Outcome, frozen=True, kw_only=True):
         result: The result. None where it was lost, or is over the budget of bytes and so was not kept.
         size: Bytes of the result in canonical JSON; 0 where it was lost.
         met: Facts that the run decides again: redirects and whatever was denied.
+        wrote: Mounts into which a `network` or `external` tool wrote at a path that its arguments do not name.
     """
 
     result: dict[str, Any] | None = None
     size: int = 0
     met: list[values.Fact] = []
+    wrote: list[str] = []
 
 
 class HookAnswered(Outcome, frozen=True, kw_only=True):
@@ -350,7 +352,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
         status: The HTTP status that a model's service answered with.
         said: What that service said itself, or a ToolFailure, without secrets.
         place: JSON Pointer into an invalid result, and the keyword of the schema that it violates.
-        met: As in ToolReturned.
+        met, wrote: As in ToolReturned.
         fallback: As in ModelReplied.
     """
 
@@ -362,6 +364,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
     said: str = ""
     place: str = ""
     met: list[values.Fact] = []
+    wrote: list[str] = []
     fallback: int = 0
 
 

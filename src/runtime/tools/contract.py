@@ -151,6 +151,10 @@ class Tool:
         """Call the function as Python does, such as in a test of it: nothing is decided, and nothing recorded."""
         return self.function(*arguments, **named)
 
+    def texts(self, arguments: Any) -> list[tuple[str, str]]:
+        """Return what each text at a place among some arguments is judged as, and the text."""
+        return [found for place in self.places for found in place.find(arguments)]
+
     def under(self, places: tuple[Place, ...], effect: str) -> Tool:
         """Return the tool as a policy has it.
 

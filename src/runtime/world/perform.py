@@ -95,7 +95,12 @@ class Performer:
         if type(effect) is AskModel:
             return await self.ask_model(pending, effect)
         if type(effect) is Invoke:
-            outcome = await self.invoke(pending, effect)
+            io = ToolIO(self._workspace, effect.tool, effect.decide, effect.key)
+            outcome = await self.invoke(pending, effect, io)
+            if io.wrote and effect.tool.effect != "write":  # which is known to write anywhere
+                texts = effect.tool.texts(effect.call.arguments)
+                unnamed = io.wrote - {text for kind, text in texts if kind == "path:write"}
+                outcome = structs.replace(outcome, wrote=sorted({it.partition("/")[0] for it in unnamed}))
             return effect.redactor.struct(outcome) if effect.reveals else outcome
         if type(effect) is AskHook:
             return await self.ask_hook(pending, effect)
@@ -146,14 +151,13 @@ class Performer:
             return Failed(at=at, error=type(answer).__name__[: errors.MAX_CLASS_NAME], kind="invalid")
         return HookAnswered(at=at, answer=plain)
 
-    async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
+    async def invoke(self, pending: Pending, effect: Invoke, io: ToolIO) -> ToolReturned | Failed:
         """Make one attempt of a tool call."""
         at, tool = pending.at, effect.tool
         fault = self.fault(at) or NO_FAULT
         is_called = fault.in_io or (fault.error is None and fault.returns is None)
         if self.earlier is not None and tool.acts_beside_io and is_called:
             return self.earlier(at, effect.call)
-        io = ToolIO(self._workspace, tool, effect.decide, effect.key)
         arguments, withheld = given(effect)
         if withheld:
             io.close()
@@ -175,10 +179,8 @@ class Performer:
             io.close()
         self._raise_if_not_stored(io)
         # a tool may have swallowed the exception; a denial counts all the same
-        if io.denied:
-            return Failed(at=at, error="PermissionError", met=io.met)
-        if io.undeclared:
-            return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
+        if io.denied or io.undeclared:
+            return Failed(at=at, error="PermissionError", place=io.undeclared, met=io.met)
         judged = _judged(at, effect, result, io)
         if isinstance(judged, Failed) and fault.returns is None:
             wrong = effect.redactor.text(clean_text(f"{judged.error}: {judged.place}"))
@@ -209,9 +211,9 @@ class Performer:
             at=at,
             error=errors.class_of(error),
             kind=kind,  # type: ignore[arg-type]
-            harmless=isinstance(error, ConnectionRefusedError) and not io.has_acted,
+            harmless=isinstance(error, ConnectionRefusedError) and not io.wrote,
             said=said,
-            place=f"io.{io.undeclared}" if io.undeclared else "",
+            place=io.undeclared,
             met=io.met,
         )
 
@@ -227,12 +229,11 @@ def given(effect: Invoke) -> tuple[Any, list[Fact]]:
     granted = [mark for mark, kind in placeholders(arguments) if kind in effect.reveals]
     unknown = {*redactor.unknown(granted)}
     found: list[Fact] = [Withheld(mark, "unknown") for mark in granted if mark in unknown]
-    for place in effect.tool.places:
-        for judged_as, text in place.find(arguments):
-            for mark, kind in placeholders(text):
-                is_put = kind in effect.reveals and judged_as not in ("text", "any") and mark not in unknown
-                if is_put and not re.fullmatch(_PLAIN, redactor.reveal(mark, {kind})):
-                    found.append(Withheld(mark, "not_plain"))
+    for judged_as, text in effect.tool.texts(arguments):
+        for mark, kind in placeholders(text):
+            is_put = kind in effect.reveals and judged_as not in ("text", "any") and mark not in unknown
+            if is_put and not re.fullmatch(_PLAIN, redactor.reveal(mark, {kind})):
+                found.append(Withheld(mark, "not_plain"))
     return to_builtins(redactor.reveal(arguments, effect.reveals)), found
 
 

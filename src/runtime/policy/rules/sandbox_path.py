@@ -107,10 +107,9 @@ class SandboxPathRule(Rule):
             elif about.found != "":
                 yield Unreadable(f"the path contains a {about.found}, which the sandbox does not follow")
         elif isinstance(about, Call) and tool is not None:
-            for place in tool.places:
-                if place.kind.startswith("path:"):
-                    for kind, text in place.find(about.arguments):
-                        yield _point(text, kind.removeprefix("path:"))
+            for kind, text in tool.texts(about.arguments):
+                if kind.startswith("path:"):
+                    yield _point(text, kind.removeprefix("path:"))
 
     def reason(self, point: Any, leaf: Mounts, *, allowed: bool) -> str:
         mount = f"mount {quote_untrusted(point.mount)}"

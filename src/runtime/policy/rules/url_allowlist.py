@@ -217,9 +217,7 @@ class UrlAllowlistRule(Rule):
                 yield Unreadable("the HTTP method is unknown")
             yield _point(about.url, about.method, about.address)
         elif isinstance(about, Call) and tool is not None:
-            for place in tool.places:
-                if place.kind in ("url", "text"):
-                    yield from (_point(text) for kind, text in place.find(about.arguments) if kind == "url")
+            yield from (_point(text) for kind, text in tool.texts(about.arguments) if kind == "url")
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
         origin = quote_untrusted(point.target.origin)
