@@ -21,6 +21,7 @@ CHANGED = {
     "title": {**NOTE, "title": "Note"},
     "renamed": {**NOTE, "name": "notes"},
 }
+DEEP = json.loads('{"type": "object", "properties": {"a": ' * 62 + "{}" + "}}" * 62)
 MARKED = {"type": "string", "x-resource": "any"}
 TOOLS = {
     "plain": [NOTE, {**NOTE, "name": "other"}],
@@ -30,6 +31,7 @@ TOOLS = {
     "many": [{**NOTE, "name": f"t{number}"} for number in range(10_000)],
     "odd": [{**NOTE, "name": "no name\u001b[2J"}],
     "some_odd": [NOTE, {**NOTE, "name": "no name"}],
+    "deep": [NOTE, {**NOTE, "name": "deep", "inputSchema": DEEP}],
 }
 
 

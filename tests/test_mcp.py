@@ -355,6 +355,7 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     assert exit_code("mcp", "inspect", *at, *command) == 0
     assert "third: added" in output_of(capsys, "mcp", "inspect", *at, *command, "added", code=1).out
     assert "\u001b" not in output_of(capsys, "mcp", "accept", *at, *command, "odd", code=2).err
+    assert "nested" in output_of(capsys, "mcp", "accept", *at, *command, "deep", code=2).err
     assert exit_code("mcp", "accept", *at, "/nowhere/at/all") == 2
     ends = (sys.executable, "-c", "import not_there")
     assert "not_there'" in output_of(capsys, "mcp", "inspect", "srv", "--", *ends, code=2).err

@@ -18,7 +18,7 @@ from msgspec import MsgspecError, Struct, convert
 
 from ...fail.errors import InputError, ToolError, system_reason
 from ..formats.documents import read_plain
-from ..formats.strict_json import canonical, digest, parse
+from ..formats.strict_json import NotJson, canonical, digest, parse
 from ..tools.agents import DELEGATE, TEAM_NAMES
 from ..tools.contract import CLOSED, Tool, without_marks
 
@@ -232,10 +232,20 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def lock_text(servers: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the text of a lock file, a few lines for each tool, so that a change of one is a change of few lines."""
+    """Return the text of a lock file, a few lines for each tool, so that a change of one is a change of few lines.
+
+    Raises:
+        InputError: The definitions are too large, or nested too deeply, for it to be read again.
+    """
     import json  # no run writes one
 
-    return json.dumps({"schema": "mcp-lock/v1", "servers": servers}, indent=1, sort_keys=True) + "\n"
+    text = json.dumps({"schema": "mcp-lock/v1", "servers": servers}, indent=1, sort_keys=True) + "\n"
+    try:
+        parse(text)
+    except NotJson as error:
+        what = f"the tools of the server do not fit into {LOCK}: {error.reason}"
+        raise InputError(what, remedy="use another server") from None
+    return text
 
 
 def changes(accepted: Mapping[str, Any], offered: Mapping[str, Any]) -> list[str]:
