@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -227,7 +227,9 @@ class Internet:
 
 
 class McpOverHttp(BaseHTTPRequestHandler):
-    """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end, `lost` an error."""
+    """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end, some are errors."""
+
+    errors: ClassVar = {"keylost": -32001, "keywrong": -32603}
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -241,17 +243,20 @@ class McpOverHttp(BaseHTTPRequestHandler):
                 result["serverInfo"] = {"name": "test", "version": "1"}
             case "tools/list":
                 schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-                result = {"tools": [{"name": "note", "inputSchema": schema}]}
+                result = {"tools": [{"name": "note", "inputSchema": schema}], "nextCursor": ""}
             case "tools/call":
                 text = asked["params"]["arguments"]["text"]
                 result = {"content": [{"type": "text", "text": self.headers["x-key"] + text}]}
         answer: dict[str, Any] = {"result": result}
-        if "keylost" in str(result):
-            answer = {"error": {"code": -32001, "message": "Session not found"}}
+        said = result.get("content", [{}])[0].get("text", "")
+        if said in self.errors:
+            answer = {"error": {"code": self.errors[said], "message": said}}
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
-        is_huge = result.get("content", [{}])[0].get("text", "").endswith("huge")
+        is_huge = said == "keyhuge"
         self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)
         self.send_header("content-type", "application/json")
+        self.send_header("mcp-session-id", "1")
+        self.send_header("content-encoding", "gzip" if said == "keyzipped" else "identity")
         self.send_header("content-length", str(10**12 if is_huge else len(body)))
         self.end_headers()
         with suppress(OSError):

@@ -138,10 +138,9 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None), ("lost", None)]
-)
-def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
+@pytest.mark.parametrize("text", ["hello", "wrong", "huge", "zipped", "lost"])
+def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    wanted = {"hello": {"text": "keyhello"}, "wrong": {"text": "keywrong", "is_error": True}}.get(text)
     lock = tmp_path / "mcp.lock"
     with served() as url:
         at = ("--lock", str(lock), "--url", url, "--header", "x-key=key")
@@ -150,6 +149,7 @@ def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
         found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
     assert (found.result if isinstance(found, ToolReturned) else None) == wanted
     assert isinstance(found, ToolReturned if wanted else Failed)
+    assert ("gzip" in caplog.text) == (text == "zipped") and "405" not in caplog.text
 
 
 RESULTS: dict[str, dict[str, Any]] = {

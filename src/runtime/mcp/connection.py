@@ -33,10 +33,10 @@ _GRACE_S: Final = 1.0  # for a program to end by itself, and once more after it 
 _INHERITED: Final = ("PATH", "HOME", "LANG")
 _MOST_SAID: Final = 300  # bytes of what a program wrote before it ended
 # what went wrong below the protocol, and not in a tool: a program has ended; an endpoint has ended or does not know the
-# session, as SDKs of several languages tell it; it has answered in another way
+# session, as SDKs of several languages tell it; it has answered in another way, of which our SDK makes these errors
 _CLOSED: Final = "Connection closed"
 _LOST: Final = (-32000, -32001, -32600)
-_OF_HTTP: Final = (-32601, -32603, -32700)
+_OF_HTTP: Final = (-32700, "Not Found", "Server returned an error response")
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what is said here in a line
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -184,7 +184,7 @@ class Connection:
             if error.message == _CLOSED or (self._place.url and error.code in _LOST):
                 self._stop.set()
                 raise
-            if self._place.url and error.code in _OF_HTTP:
+            if self._place.url and (error.code in _OF_HTTP or error.message in _OF_HTTP):
                 raise
             return {"text": error.message, "is_error": True}
         texts = [_text_of(item) for item in result.content]
@@ -239,9 +239,9 @@ async def _offered(client: Client) -> dict[str, dict[str, Any]]:
             definition = as_json(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
             found[definition.pop("name")] = definition
         cursor = page.next_cursor
-        if cursor is None or len(found) > MOST_TOOLS:
+        if not cursor or len(found) > MOST_TOOLS:  # some servers end with an empty one
             break
-    if cursor is not None or len(found) > MOST_TOOLS:
+    if cursor or len(found) > MOST_TOOLS:
         raise OSError(0, f"the server offers more than {MOST_TOOLS} tools")
     return found
 
@@ -276,12 +276,16 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     from ..models.providers.model import AnswerStream  # needs what only the SDK brings
 
     async def bound(response: httpx2.Response) -> None:  # an answer of JSON is read as a whole
-        too_long = OSError(0, f"an answer has more than {_MOST_BODY} bytes")
-        if response.is_error:
-            said[:] = f"{response.status_code} {response.reason_phrase}".encode()
-        response.stream = AnswerStream(response.stream, _MOST_BODY, too_long)
+        if response.request.method == "POST":  # to a GET, a server without a stream of its own says 405
+            status = f"{response.status_code} {response.reason_phrase}"
+            said[:] = status.encode() if response.is_error else b""
+        # none was asked for, since what is unpacked has no bound
+        if (encoding := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
+            said[:] = f"content-encoding: {encoding}".encode()
+            raise OSError(0, "an answer is compressed")
+        response.stream = AnswerStream(response.stream, _MOST_BODY, OSError(0, "an answer is too long"))
 
-    headers = {name: text.strip() for name, text in place.headers.items()}
+    headers = {"accept-encoding": "identity"} | {name: text.strip() for name, text in place.headers.items()}
     if place.passed:
         values = {name: variable(name) for name in place.passed}
         for missing in (name for name, value in values.items() if value is None):
