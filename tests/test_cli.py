@@ -104,6 +104,8 @@ BROKEN = [
     ("tasks/s/call.yaml", '"answer": "done"', '"answer": {"$result": 9}', "tasks/s/call.yaml:1:"),
     ("tasks/s/call.yaml", '"s-call"', '"s-other"', "s-call"),
     ("tasks/s/call.yaml", '"book": "book"', '"book": "../.."', "outside of the project"),
+    ("tasks/s/call.yaml", '"book": "book"', '"book": "bok"', "tasks/s/call.yaml:1:"),
+    ("tasks/s/call.yaml", '"folder": "book"', '"folder": "policy/call.yaml"', "tasks/s/call.yaml:1:"),
     ("tasks/s/call.yaml", '"book": "book"', '"shelf": "book"', "'shelf'"),
     ("tasks/s/call.yaml", '"good.test"', '"Good.test"', "tasks/s/call.yaml:1:"),
     ("tasks/s/call.yaml", '"good.test"', '"https://good.test/"', "tasks/s/call.yaml:1:"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.evidence.project import Project
+from tachograph.evidence.record import record
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.fail.errors import InputError, TaskError, TransientModelError
 from tachograph.runtime.formats.strict_json import digest
@@ -93,6 +94,13 @@ def test_its_faults_stand_at_addresses(tmp_path: Path) -> None:
     ]  # fmt: skip
     others = "1.c0.i1 1.c0.i2.w 1.c0.i2.s 2.c1.i1.w 2.c11.i1 12.c1.i1 13.m1 3.m1.w 3.e 0".split()
     assert [at for at in others if task.fault(at) is not None] == []
+
+
+def test_of_what_nothing_comes_to_the_place_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    late = "approvals:\n  - {step: 2, answer: allow}\nfaults:"
+    task = made(tmp_path, TASK.replace("attempt: 2, raises: TimeoutError, ", "").replace("faults:", late))
+    record(task, tmp_path / "runs/kind/name")
+    assert [it.split(":")[:2] for it in caplog.messages] == [[task.file, line] for line in ("26", "29", "30")]
 
 
 def test_its_workspace_holds_what_it_says(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Every path in such a file is relative to the project and stays inside; so are th
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -52,10 +53,13 @@ class AgentFile:
         """Return an error at the place of a JSON Pointer into the file."""
         return self.document.error(pointer, message, remedy)
 
-    def inside(self, pointer: str, path: str) -> Path:
-        """Return a path of the project. Raises TaskError for one that leads out of it."""
+    def inside(self, pointer: str, path: str, *, is_folder: bool = False) -> Path:
+        """Return a path of the project. Raises TaskError for one that leads out of it, or where there is none."""
         if "\0" in path or not (self.root / path).resolve().is_relative_to(self.root):
             raise self.error(pointer, "is outside of the project", "name a path inside it")
+        if not (os.path.isdir if is_folder else os.path.isfile)(self.root / path):
+            kind = "folder" if is_folder else "file"
+            raise self.error(pointer, f"there is no {kind} {path[:80]!a}", "name one of the project")
         return self.root / path
 
     @cached_property
@@ -86,8 +90,6 @@ class AgentFile:
         if not file:
             raise self.error(f"/{key}", f"names no {key}", f"add {key}: {{file: policy/NAME.yaml}}")
         path = self.inside(f"/{key}/file", file)
-        if not path.is_file():
-            raise self.error(f"/{key}/file", f"there is no {file[:80]!a}", "name a policy of the project")
         if file not in self.shared:
             self.shared[file] = Policy.load(path, name=file)
         return self.shared[file]  # type: ignore[no-any-return]

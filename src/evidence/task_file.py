@@ -148,6 +148,12 @@ class FaultSpec(Part, frozen=True):
     cancels: bool = False
     agent: str = ""
 
+    def is_at(self, at: str) -> bool:
+        """Return whether it is what goes wrong with the effect at an address."""
+        step = f"{_place(self.agent)}{self.step}"
+        number = at.removeprefix(f"{step}.m" if self.target == "model" else f"{step}.c{self.call}.i")
+        return number != at and number.isdecimal() and self.attempt in (None, int(number))
+
 
 class Said(Part, frozen=True):
     """A turn of a conversation.
@@ -192,6 +198,10 @@ class ScriptedAnswer(Part, frozen=True):
     by: str = ""
     why: str = ""
     agent: str = ""
+
+    def is_at(self, at: str) -> bool:
+        """Return whether it is the answer to the question at an address."""
+        return at == f"{_place(self.agent)}{self.step}.c{self.call}.p"
 
 
 class Expected(Part, frozen=True):
@@ -298,6 +308,11 @@ class ProfileFile(AgentPart, frozen=True, kw_only=True):
     schema: Literal["profile/v1"]
     description: Annotated[str, Meta(min_length=1)]
     model: str = ""
+
+
+def _place(call: str) -> str:
+    """Return the place of the agent that a call started; "" for none, which is that of the run."""
+    return f"{call}/" if call else ""
 
 
 def exception_of(name: str) -> Exception | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs, to_builtins
 
-from ..fail.errors import InputError, TaskError
+from ..fail.errors import InputError, TaskError, warn
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
@@ -283,13 +283,14 @@ class Task(AgentFile):
         for name, mode in self.policy.mounts.modes.items():
             source = self.spec.mounts.get(name)
             if source is not None:
-                mounts[name] = Mount(mode, self.inside(f"/mounts/{name}", source), source)
+                folder = self.inside(join(["mounts", name]), source, is_folder=True)
+                mounts[name] = Mount(mode, folder, source)
             elif mode == "write":
                 mounts[name] = Mount(mode)
-        hosts = {
-            name: Host(self.inside(join(["hosts", name, "folder"]), host.folder), host.folder, host.redirects)
-            for name, host in self.spec.hosts.items()
-        }
+        hosts = {}
+        for name, host in self.spec.hosts.items():
+            folder = self.inside(join(["hosts", name, "folder"]), host.folder, is_folder=True)
+            hosts[name] = Host(folder, host.folder, host.redirects)
         guarded = {f"policy {path.name}": path for path in self.policy.paths}
         return Workspace(mounts, hosts, private=private, guarded=guarded, on_read=on_read)
 
@@ -319,26 +320,26 @@ class Task(AgentFile):
         return Virtual(workspace, self.fault, arrivals, self.answer, turns)
 
     def missed(self, events: Sequence[log.Event]) -> list[str]:
-        """Return how its run misses what it expects, one line each."""
+        """Return how its run misses what it expects, one line each; warns of what in its script nothing came to."""
+        for key in ("approvals", "faults"):
+            for n, item in enumerate(getattr(self.spec, key)):
+                if not any(item.is_at(it.at) for it in events):
+                    remedy = "correct step, call, attempt or agent, or remove it"
+                    warn("%s", self.error(f"/{key}/{n}", "nothing in the run came to it", remedy))
         return missed_expectations(self.spec.expected, events)
 
     def answer(self, at: str) -> log.Answered | None:
         """Return a person's answer to the question at an address."""
-        for item in self.spec.approvals:
-            if at == f"{_place(item.agent)}{item.step}.c{item.call}.p":
-                return log.Answered(at=at, answer=item.answer, by=item.by, why=item.why)
-        return None
+        said = (it for it in self.spec.approvals if it.is_at(at))
+        return next((log.Answered(at=at, answer=it.answer, by=it.by, why=it.why) for it in said), None)
 
     def fault(self, at: str) -> Fault | None:
         """Return what happens in place of an effect, by its address."""
-        for fault in self.spec.faults:
-            step = f"{_place(fault.agent)}{fault.step}"
-            number = at.removeprefix(f"{step}.m" if fault.target == "model" else f"{step}.c{fault.call}.i")
-            if number != at and number.isdecimal() and fault.attempt in (None, int(number)):
-                error = None if fault.raises is None else exception_of(fault.raises)
-                delay = fault.delays_ms * 1_000_000
-                return Fault(error, fault.target == "io", fault.returns, delay, fault.cancels)
-        return None
+        fault = next((it for it in self.spec.faults if it.is_at(at)), None)
+        if fault is None:
+            return None
+        error = None if fault.raises is None else exception_of(fault.raises)
+        return Fault(error, fault.target == "io", fault.returns, fault.delays_ms * 1_000_000, fault.cancels)
 
     def _script(self, name: str, place: str) -> Script:
         stub, where = self.spec.llm.stub, "/llm/stub/turns"
@@ -352,11 +353,6 @@ class Task(AgentFile):
 def _tools_in(file: AgentFile) -> list[str]:
     own = [name for name in (*file.spec.tools, *file.spec.functions) if name != DELEGATE]
     return own if file.spec.plan is None else [*own, EXIT_PLAN]
-
-
-def _place(call: str) -> str:
-    """Return the place of the agent that a call started; "" for none, which is that of the run."""
-    return f"{call}/" if call else ""
 
 
 def root_around(folder: Path) -> Path | None:
