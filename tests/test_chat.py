@@ -199,7 +199,7 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     terminal.type("and out?\r", "turn 2: 5 steps")
     terminal.type("again\r", "turn 3: failure_mode_terminal (llm_failure)")
     terminal.type("//slash\r", "turn 4: 1 step")
-    for command in ("/help", "/history", "/tools", "/model", "/nope", "/plan", "/export", "/export x.md"):
+    for command in ("/HELP", "/history", "/tools", "/model", "/histry", "/plan", "/export", "/export x.md"):
         terminal.type(f"{command}\r", f"> {command}\n")
     terminal.type("/export x.md\r", "File exists")
     full = resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
@@ -211,7 +211,7 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
         'look {"path":"book/a.txt"}  allow', 'look {"path":"out/a.txt"}  deny by sandbox_path: mount "out"',
         "4.c0/ below", "HTTP 400 no such model", "/undo ",
         "> and out?\nfin\n",
-        "mail  external  Send a mail.", "openai:gpt  {", "used so far: 9 steps", "there is no /nope",
+        "mail  external  Send a mail.", "openai:gpt  {", "used so far: 9 steps", "did you mean '/history'",
         "no policy for a plan",
     ):  # fmt: skip
         assert line in text, line

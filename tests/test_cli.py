@@ -296,8 +296,11 @@ def test_a_record_of_code_among_those_of_tasks_is_passed_over(two_runs: Path, ca
         exit_code(*command)
         said = "".join(capsys.readouterr())
         assert "`tachograph.resume`" in said and "tachograph resume" not in said  # which it has no task for
+    shutil.copytree("runs/code/mine.partial", "../mine.partial")
+    assert "tachograph.check" in output_of(capsys, "check", "../mine", code=2).err
     os.chdir(two_runs.parent)  # out of the project, until the fixture takes it back
-    assert "tachograph.check" in output_of(capsys, "check", "p/runs/code/mine.partial", code=2).err
+    for command in (("check", "p/runs/code/mine.partial"), ("resume", "mine"), ("accept", "mine")):
+        assert "tachograph.check" in output_of(capsys, *command, code=2).err
 
 
 def test_any_folder_with_a_log_is_read(

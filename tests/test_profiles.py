@@ -96,11 +96,11 @@ def test_what_is_wrong_is_one_line(
     ("words", "said"),
     [
         (("looker",), "takes one question"),
-        (("lookr", "What?"), "profiles/lookr.yaml"),
+        (("lookr", "What?"), "did you mean 'looker'"),
         (("looker", "What?"), "name one model"),
         (("looker", "", "--llm", "openai:m"), "a question"),
         (("looker", "What", "now?", "--llm", "openai:m"), "in quotes"),
-        (("nobody", "What?", "--llm", "openai:m"), "profiles/nobody.yaml"),
+        (("nobody", "What?", "--llm", "openai:m"), "`tachograph profiles`"),
         (("looker", "What?", "--llm", "openai:m", "--llm-option", "x"), "NAME=VALUE"),
         (("looker", "What?", "--llm", "openai:m", "--base-url", "not a url"), "base URL"),
         (("looker", "What?", "--llm", "nobody:m"), "nobody:m"),

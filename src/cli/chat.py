@@ -25,7 +25,7 @@ from ..evidence.record_files import lines_in
 from ..evidence.report import turns_in
 from ..evidence.run_source import RunSource
 from ..evidence.sessions import Conversation
-from ..fail.errors import InputError
+from ..fail.errors import InputError, did_you_mean
 from ..runtime.driver import Words
 from ..runtime.effects import AskPerson
 from ..runtime.formats.durable_write import write_durably
@@ -247,7 +247,8 @@ class Chat:
                 continue
             self._was_interrupt = False
             said = text.strip()
-            if said == "/quit":
+            command, _, rest = said.partition(" ")
+            if command.lower() == "/quit":
                 return OK
             if self._answer is not None and not self._answer.done():
                 self._answered(said)
@@ -255,7 +256,7 @@ class Chat:
                 self._tell([harmless("there is no open question", dim=True)])
             elif said.startswith("/") and not said.startswith("//"):
                 try:
-                    self._tell(map(harmless, self._command(*said.partition(" ")[::2])))
+                    self._tell(map(harmless, self._command(command.lower(), rest)))
                 except InputError as error:
                     self._tell([harmless(str(error), fg="red")])
                 except OSError as error:
@@ -312,4 +313,4 @@ class Chat:
             case "/undo":
                 self._talk.undo()
                 return []  # the log tells it
-        return [f"there is no {command}; /help says what there is"]
+        return [f"there is no {command}; {did_you_mean(command, _COMMANDS, '/help says what there is')}"]

@@ -95,7 +95,8 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     Raises:
         InputError: There is no project, in words that fit the runs, or no such agent.
     """
-    from ..evidence.project import Project  # the command starts without what it does not need
+    from ..evidence.folder import of_code, where_it_lies  # the command starts without what it does not need
+    from ..evidence.project import Project
     from ..evidence.record_files import is_from_code
 
     if agent is not None:
@@ -105,14 +106,10 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     try:
         return Project(start)
     except InputError:
-        for run in filter(is_from_code, map(Path, runs)):
-            raise _of_code(str(run)) from None
+        for run in runs:
+            if is_from_code(where_it_lies(Path(run))):
+                raise of_code(run) from None
         raise
-
-
-def _of_code(run: str) -> RecordError:
-    remedy = "name the agent by --agent MODULE:NAME, or use `tachograph.check` in Python"
-    return RecordError("was made by an agent in code", file=run, remedy=remedy)
 
 
 def end_as_by_ctrl_c() -> None:
@@ -156,7 +153,7 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     Raises:
         InputError: There is none, one has not ended, or one that is named is refused.
     """
-    from ..evidence.folder import not_ended, partial_of
+    from ..evidence.folder import not_ended, of_code, partial_of
 
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
@@ -167,8 +164,8 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     from_code = [name for name in names if of_tasks and project.is_from_code(name)]
     for name in from_code:
         if runs:
-            raise _of_code(f"runs/{name}")
-        say(str(_of_code(f"runs/{name}")), err=True)
+            raise of_code(f"runs/{name}")
+        say(str(of_code(f"runs/{name}")), err=True)
     return [name for name in names if name not in from_code]
 
 

@@ -21,7 +21,7 @@ from ..evidence.record_files import head_in
 from ..evidence.show import line_of
 from ..evidence.task_file import TaskFile
 from ..evidence.tasks import Task, load_task
-from ..fail.errors import InputError, TaskError
+from ..fail.errors import InputError, TaskError, did_you_mean
 from ..runtime.driver import Words
 from ..runtime.formats.documents import read_text
 from ..runtime.formats.durable_write import write_durably
@@ -100,7 +100,10 @@ def task_for_question(project: Project, profile: str, question: str, llm: str | 
     """
     if not question:
         raise InputError("needs a question", file=profile, remedy="give a question, or use `tachograph chat`")
-    named = read_profile(project.root, profile).value.model  # refuses a profile that there is not
+    if profile not in (known := profile_names(project.root)):
+        remedy = did_you_mean(profile, known, "`tachograph profiles` lists them")
+        raise InputError("there is no such profile", file=profile, remedy=remedy)
+    named = read_profile(project.root, profile).value.model
     about = {"profile": profile, "question": clean_text(question)}  # as what is typed in a chat
     return _new_task(project, "asked", profile, about, llm or named)
 

@@ -190,7 +190,7 @@ def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...], **live: A
     from ..evidence.folder import partial_of
     from ..evidence.record import resume as resume_run
 
-    project = project_at(Path())
+    project = project_at(Path(), (run,))
     name, settled = project.run_name(run), _settled(done, not_done)
     task, folder = project.task_of(name), project.folder(name)
     if not partial_of(folder).is_dir():

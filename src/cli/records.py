@@ -72,7 +72,7 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
     from ..evidence import accept as accepting
 
     accepting.refuse_in_ci()
-    project = project_at(Path())
+    project = project_at(Path(), runs)
     names = names_of(project, runs)
     about = {name: (project.source_of(name), project.folder(name), f"runs/{name}") for name in names}
     found = {name: accepting.acceptable(*about[name], exposure=exposure) for name in names}

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fail.errors import InputError, TaskError
+from ..fail.errors import InputError, TaskError, did_you_mean
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.strict_json import digest
 from ..runtime.loop.hooks import HOOKS, Hooks
@@ -181,7 +181,10 @@ class Profile(AgentFile):
         above, pointer = named_by
         known = profile_names(above.root)
         if name not in known:
-            remedy = f"name one of {', '.join(sorted(known))}" if known else f"write {PROFILES}/{name}.yaml"
+            otherwise = (
+                f"name one of {', '.join(sorted(known))}" if known else f"write {PROFILES}/{name}.yaml"
+            )
+            remedy = did_you_mean(name, known, otherwise)
             raise above.error(pointer, f"there is no profile {name[:80]!a}", remedy)
         super().__init__(above.root, read_profile(above.root, name), above.shared)
         self._team = team

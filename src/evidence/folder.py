@@ -45,6 +45,12 @@ def not_ended(name: str, partial: Path) -> RecordError:
     return RecordError("the run has not ended", file=run, remedy=f"{how} goes on with it")
 
 
+def of_code(run: str) -> RecordError:
+    """Return what to say of a record that needs its agent in code."""
+    remedy = "use `tachograph.check` or `tachograph.resume` in Python, or a command with --agent MODULE:NAME"
+    return RecordError("was made by an agent in code", file=run, remedy=remedy)
+
+
 def old_of(folder: Path) -> Path:
     """Return where an earlier record lies while another takes its place, and is left if the process dies then."""
     return folder.with_name(f".{folder.name}.old")
