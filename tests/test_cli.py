@@ -326,7 +326,8 @@ def test_what_may_not_be_read_is_one_line(
 
     monkeypatch.setattr(Project, "run_names", refused)
     for command in ("ls", "verify", "check"):
-        assert output_of(capsys, command, code=1).err == "tachograph: runs/s: Permission denied\n"
+        assert output_of(capsys, command, code=2).err == "tachograph: runs/s: Permission denied\n"
+    assert output_of(capsys, "doctor", code=1).out.count("runs/s") == 1
 
 
 def test_a_check_tells_of_all_runs_where_an_input_may_not_be_read(two_tasks: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY, EPERM, EROFS
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -30,6 +31,9 @@ _MODULES = {
     "seal": ("seal", "verify"),
     "views": ("ls", "page", "profiles", "push", "show", "site"),
 } | {name: (name,) for name in ("init", "mcp", "policy", "review")}
+
+# why the system refuses a place that somebody names; anything else is a disk or service that fails
+_UNUSABLE = (EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY, EPERM, EROFS)
 
 
 class _Commands(click.Group):
@@ -63,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)
-        code = FAILED
+        code = BAD_INPUT if error.errno in _UNUSABLE else FAILED
     except (KeyboardInterrupt, click.Abort) as error:
         caught = error.__cause__ or error  # which click raises its Abort from
         say("; ".join(["tachograph: stopped", *getattr(caught, "__notes__", ())]), err=True)

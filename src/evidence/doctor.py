@@ -50,12 +50,15 @@ def examine(start: Path) -> list[Finding]:
     found = [*_installation()]
     try:
         project = Project(start)
-    except InputError as error:
-        return [*found, Finding("bad", "project", str(error))]
-    own = project.root / _NAME
-    if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
-        found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
-    return [*found, Finding("ok", "project", str(project.root)), *_sources(project), *_runs(project)]
+        own = project.root / _NAME
+        if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
+            found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
+        found.append(Finding("ok", "project", str(project.root)))
+        for findings in (_sources(project), _runs(project)):
+            found.extend(findings)
+    except (InputError, OSError) as error:  # what was found before stays
+        found.append(Finding("bad", "project", str(error)))
+    return found
 
 
 def _installation() -> Iterator[Finding]:
