@@ -338,6 +338,7 @@ def test_what_no_test_notices_comes_with_one_that_does(shipped: Path, capsys: Ca
         first = "- {name: one, call: {tool: shell}, expect: deny}\n"
         file.write_text(head + first)
         printed = output_of(capsys, "policy", "coverage", code=1).out
+        assert "at: /loop_budget/max_wall_clock_s" not in printed  # which the policy leaves out
         file.write_text(head + first + printed.partition("\n")[2])
         assert exit_code("policy", "test") == 0
         assert exit_code("policy", "coverage") == 0
