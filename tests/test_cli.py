@@ -59,7 +59,8 @@ def test_tasks_runs_and_list_have_to_agree(two_runs: Path, capsys: Capsys) -> No
     )
     (two_runs / "runs/LIST").unlink()
     os.mkfifo(two_runs / "runs/LIST")  # whoever opens it waits for ever
-    assert exit_code("show", "s/round") == 2 and exit_code("doctor") == exit_code("run", "s/sent_once") == 0
+    assert exit_code("show", "s/round") == exit_code("policy", "test", "runs/s/round") == 2
+    assert exit_code("doctor") == exit_code("run", "s/sent_once") == 0
     assert (two_runs / "runs/LIST").read_bytes() == b"s/other \xff\ns/sent_once\n"
     assert "lacks" not in output_of(capsys, "check", code=2).out
 

@@ -55,7 +55,7 @@ class AgentFile:
 
     def inside(self, pointer: str, path: str, *, is_folder: bool = False) -> Path:
         """Return a path of the project. Raises TaskError for one that leads out of it, or where there is none."""
-        if "\0" in path or not (self.root / path).resolve().is_relative_to(self.root):
+        if "\0" in path or not Path(os.path.realpath(self.root / path)).is_relative_to(self.root):
             raise self.error(pointer, "is outside of the project", "name a path inside it")
         if not (os.path.isdir if is_folder else os.path.isfile)(self.root / path):
             kind = "folder" if is_folder else "file"

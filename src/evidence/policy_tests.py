@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -116,10 +117,10 @@ def read_tests(root: Path, file: Path) -> FileOfTests:
     Raises:
         InputError: The file or the policy cannot be read, or a test asks nothing.
     """
-    if not file.resolve().is_relative_to(root):
+    real = Path(os.path.realpath(file))  # of links that go round, too
+    if not real.is_relative_to(root):
         raise InputError("lies outside of the project", file=str(file), remedy="name a file in policy/tests")
-    name = file.resolve().relative_to(root).as_posix()
-    document = read_document(file, name, PolicyTests, InputError)
+    document = read_document(file, real.relative_to(root).as_posix(), PolicyTests, InputError)
     if not (root / document.value.policy).is_file():
         raise document.error("/policy", "there is no such file", "name a policy as from the project")
     policy = Policy.load(root / document.value.policy, name=document.value.policy)

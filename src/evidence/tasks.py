@@ -6,6 +6,7 @@ and stays inside; so are the paths in records, with `/`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -357,8 +358,8 @@ def _tools_in(file: AgentFile) -> list[str]:
 
 def root_around(folder: Path) -> Path | None:
     """Return the project that a folder lies in, if any."""
-    folders = (folder.resolve(), *folder.resolve().parents)
-    return next((it for it in folders if (it / "policy").is_dir()), None)
+    start = Path(os.path.realpath(folder))  # of links that go round, too
+    return next((it for it in (start, *start.parents) if (it / "policy").is_dir()), None)
 
 
 def load_task(path: str | Path, root: Path | None = None) -> Task:
