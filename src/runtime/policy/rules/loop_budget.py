@@ -12,25 +12,14 @@ from ...tools.contract import Tool
 from ..leaf import Instead, Leaf, Leaves, Policy, Question, Result, Rule, Sample, Step
 from ..prices import in_words
 
+# the budgets that a step and a call need more of, as what counts them is called
+_OF_STEP = "iterations tokens cost turn_iterations turn_tokens wall_clock_s".split()
+_OF_CALL = "tool_calls result_bytes attempts cost turn_tool_calls wall_clock_s".split()
 # what a question needs: the budget, what it counts, and how much more
 _NEEDS = {
-    Step: (
-        ("max_iterations", "iterations", 1),
-        ("max_tokens", "tokens", 1),
-        ("max_cost", "cost", 1),
-        ("max_turn_iterations", "turn_iterations", 1),
-        ("max_turn_tokens", "turn_tokens", 1),
-        ("max_wall_clock_s", "wall_clock_s", 1),
-    ),
-    Call: (
-        ("overdraft", "tokens", 0),
-        ("max_tool_calls", "tool_calls", 1),
-        ("max_result_bytes", "result_bytes", 1),
-        ("max_attempts", "attempts", 1),
-        ("max_cost", "cost", 0),
-        ("max_turn_tool_calls", "turn_tool_calls", 1),
-        ("max_wall_clock_s", "wall_clock_s", 1),
-    ),
+    Step: [(f"max_{it}", it, 1) for it in _OF_STEP],
+    # a call costs nothing itself: money may only not be overdrawn, nor tokens where that is denied
+    Call: [("overdraft", "tokens", 0), *((f"max_{it}", it, int(it != "cost")) for it in _OF_CALL)],
 }
 
 
