@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Final
 
 from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
@@ -13,14 +13,10 @@ from ..schema.validator import SchemaValidator
 from ..tools.contract import Tool
 from .policy import Policy
 from .prices import key_of
+from .rules.arguments import KEYWORDS
 
-_TYPES = {
-    "string": ("maxLength", "pattern", "in"),
-    "integer": ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "in"),
-    "number": ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "in"),
-    "boolean": ("in",),
-    "null": ("in",),
-}
+# a value of each type that a keyword of a condition may speak of
+_SAMPLES: Final = {"string": "", "integer": 0, "number": 0, "boolean": True, "null": None}
 # beside these a schema does not say by itself what stands below it
 _UNTOLD = ("allOf", "patternProperties", "prefixItems")
 
@@ -91,8 +87,8 @@ def check_tool_rules(policy: Policy, tools: Iterable[Tool]) -> None:
                 if types is None:
                     remedy = "name one that INPUT_SCHEMA declares"
                     raise policy.error(place, f"tool {tool.name!r} has no argument {pointer!r}", remedy)
-                fitting = {keyword for kind in types for keyword in _TYPES.get(kind, ())}
-                odd = sorted(condition.keys() - fitting)
+                samples = [_SAMPLES[kind] for kind in types if kind in _SAMPLES]
+                odd = sorted(word for word in condition if not any(map(KEYWORDS[word].fits, samples)))
                 if types and odd:
                     what = f"{odd[0]} cannot judge an argument of type {', '.join(types)}"
                     raise policy.error(f"{place}/{odd[0]}", what, "use a keyword for its type")
