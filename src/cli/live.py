@@ -38,26 +38,15 @@ from .common import as_yaml, end_as_by_ctrl_c, say
 _OF_ONE_RUN: Final = "id title question turns forked clock llm approvals faults expected".split()
 
 
-def record_live(
-    task: Task,
-    folder: Path,
-    llm: str | None,
-    base_url: str | None,
-    options: Iterable[str],
-    approve: bool,
-    *,
-    is_quiet: bool = False,
-) -> RunMade:
+def record_live(task: Task, folder: Path, approve: bool, *, is_quiet: bool, **live: Any) -> RunMade:
     """Run a task with a live model and record it; each line of the run is printed as it is written.
 
     Args:
         task: The task.
         folder: Where the record goes.
-        llm: The model as `PROVIDER:MODEL`; None for the only one that the task names.
-        base_url: The address of its service; None for the provider's own.
-        options: Settings of its requests as `NAME=VALUE`, the value as JSON, or as text if it is none.
         approve: Whether people are asked at the terminal.
         is_quiet: Whether nothing is printed.
+        **live: As of `new_run`.
 
     Raises:
         InputError: The model cannot be had, or the task is not for it.
@@ -65,14 +54,25 @@ def record_live(
     if task.is_session:
         raise task.error("", "is a conversation", f"go on with `tachograph chat {task.folder}`")
     end_as_by_ctrl_c()
-    source = new_run(task, llm, base_url, options, approve=approve_at_terminal if approve else None)
+    source = new_run(task, approve=approve_at_terminal if approve else None, **live)
     return record(source, folder) if is_quiet else _answered(record(source, folder, _tell))
 
 
 def new_run(
     task: Task, llm: str | None, base_url: str | None, options: Iterable[str], **rest: Any
 ) -> LiveRun:
-    """Return a new run of a task; `rest` as of LiveRun. Raises InputError."""
+    """Return a new run of a task.
+
+    Args:
+        task: The task.
+        llm: The model as `PROVIDER:MODEL`; None for the only one that the task names.
+        base_url: The address of its service; None for the provider's own.
+        options: Settings of its requests as `NAME=VALUE`, the value as JSON, or as text if it is none.
+        **rest: As of LiveRun.
+
+    Raises:
+        InputError: The model cannot be had, or the task is not for it.
+    """
     if llm is None and len(task.spec.llm.live) > 1:
         raise task.error("/llm/live", "names several models", "choose one by --llm")
     first = llm or task.spec.llm.live[0]
