@@ -141,8 +141,7 @@ class Performer:
                 raise
             if errors.class_of(error) != "CancelledError":
                 errors.warn_of(f"the hook {effect.data['event']} failed", error, effect.redactor.text)
-            kind = "timeout" if isinstance(error, TimeoutError) else "other"
-            return Failed(at=at, error=errors.class_of(error), kind=kind)  # type: ignore[arg-type]
+            return Failed(at=at, error=errors.class_of(error), kind=_kind_of(error))
         try:
             plain = strict_json.as_json(answer)
             if plain is not None and not isinstance(plain, dict):
@@ -196,11 +195,7 @@ class Performer:
         self._raise_if_not_stored(io)
         if errors.asks_to_end(error):
             raise error
-        kind, said = "other", ""
-        if isinstance(error, TimeoutError):
-            kind = "timeout"
-        elif isinstance(error, effect.tool.transient):
-            kind = "transient"
+        kind, said = _kind_of(error, transient=effect.tool.transient), ""
         if io.denied or io.undeclared:
             kind = "other"
         elif isinstance(error, errors.ToolFailure):
@@ -210,7 +205,7 @@ class Performer:
         return Failed(
             at=at,
             error=errors.class_of(error),
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind,
             harmless=isinstance(error, ConnectionRefusedError) and not io.wrote,
             said=said,
             place=io.undeclared,
@@ -256,17 +251,17 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
     return ToolReturned(at=at, result=plain, size=size, met=io.met)
 
 
+def _kind_of(error: BaseException, **classes: Any) -> Any:
+    """Return which kind of failure an exception is, given the classes of other kinds than a time-out."""
+    kinds = {"timeout": TimeoutError, **classes}
+    return next((kind for kind, its in kinds.items() if isinstance(error, its)), "other")
+
+
 def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: bool) -> Failed:
     is_of_script = isinstance(error, errors.InputError) and isinstance(effect.ask, Script)
     if is_of_script or errors.asks_to_end(error):
         raise error
-    kind = "other"
-    if isinstance(error, TimeoutError):
-        kind = "timeout"
-    elif isinstance(error, errors.TransientModelError):
-        kind = "transient"
-    elif isinstance(error, errors.InvalidModelOutput):
-        kind = "invalid"
+    kind = _kind_of(error, transient=errors.TransientModelError, invalid=errors.InvalidModelOutput)
     after = _whole_ms(getattr(error, "retry_after_ms", None)) if kind in ("timeout", "transient") else None
     status, said = 0, ""
     if isinstance(error, errors.ModelError):
@@ -280,7 +275,7 @@ def _model_failed(at: str, error: BaseException, effect: AskModel, *, is_told: b
     return Failed(
         at=at,
         error=errors.class_of(error),
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         retry_after_ms=after,
         status=status,
         said=said,
