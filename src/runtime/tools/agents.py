@@ -36,16 +36,8 @@ _WHY: Final = {
     "properties": {"why": {"type": "string", "description": "Why that one goes on."}},
 }
 _TOLD: Final = {"description": "What it is about, in a few words.", "prompt": "What it is to do."}
-ENDED: Final = {
-    **CLOSED,
-    "properties": {
-        "ending": {"type": "string"},
-        "answer": {"type": ["string", "null"]},
-        "mode": {"type": "string"},
-        "agent": {"type": "string"},
-        "state": {"type": "string"},
-    },
-}
+_TEXTS: Final = {name: {"type": "string"} for name in ("ending", "mode", "agent", "state")}
+ENDED: Final = {**CLOSED, "properties": {"answer": {"type": ["string", "null"]}, **_TEXTS}}
 
 
 def agent_tool(
@@ -85,29 +77,26 @@ def delegate(tools: Iterable[Tool]) -> Tool:
     Raises:
         ToolError: There is none, or one of them starts no agent.
     """
-    types = _Types({tool.name: tool for tool in tools})
-    if not types.by_name or any(it.agent is None or it.hands_over or it.stays for it in types.tools):
+    types = _Types([*{tool.name: tool for tool in tools}.values()])
+    if not types.tools or any(it.agent is None or it.hands_over or it.stays for it in types.tools):
         raise ToolError(f"{DELEGATE} is for tools that start agents", remedy="give it one, or name a profile")
     said = {name: {"type": "string", "minLength": 1, "description": text} for name, text in _TOLD.items()}
     about = "\n".join(f"{tool.name}: {tool.description}" for tool in types.tools)
     background = _INPUT["properties"]["background"]
-    asked = {**said, "type": {"enum": [*types.by_name], "description": about}, "background": background}
+    names = [it.name for it in types.tools]
+    asked = {**said, "type": {"enum": names, "description": about}, "background": background}
     takes = {**_INPUT, "properties": asked, "required": [*_TOLD, "type"]}
     what = "Have another agent do a part of the work, which knows nothing of what was said so far."
     return Tool(DELEGATE, what, takes, ENDED, "pure", not_run, idempotent=True, agent=types)
 
 
 class _Types(Struct, frozen=True):
-    """Agents by the names of the tools that start them."""
+    """Agents, which a call names as the tools that start them are called."""
 
-    by_name: dict[str, Tool]
-
-    @property
-    def tools(self) -> list[Tool]:
-        return [*self.by_name.values()]
+    tools: list[Tool]
 
     def start(self, place: str, arguments: dict[str, Any]) -> Any:
-        agent = self.by_name[arguments["type"]].agent
+        agent = next(it for it in self.tools if it.name == arguments["type"]).agent
         assert agent is not None
         return agent.start(place, {"task": arguments["prompt"]})
 
