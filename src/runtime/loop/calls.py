@@ -44,7 +44,7 @@ from ..tools.contract import Tool
 from . import hooks
 from .attempts import with_retries
 from .authority import Ruling
-from .outcomes import Told, ended_at_once, is_hidden, refused, returned, start_agent, stopped
+from .outcomes import Told, ended_at_once, refused, returned, start_agent, stopped
 from .state import RunState
 
 
@@ -113,7 +113,7 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
     rule = run.refused.get(run.authority.key_of(call)) if run.refused else None
     if rule is not None and ruling.verdict.decision != "deny":
         ruling = Ruling(Verdict("deny", rule, place, "this call was refused before"))
-    if "." not in key and is_hidden(run, call):
+    if "." not in key and call.name in run.spec.gates.hidden:
         reason = "only the function of a tool may start this agent"
         ruling = Ruling(Verdict("deny", Rule.TOOL_REGISTRY, place, reason))
     if ruling.verdict.decision == "allow" and run.is_planning and call.name == EXIT_PLAN:

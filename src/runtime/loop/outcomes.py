@@ -33,11 +33,6 @@ class Told(Struct, frozen=True):
     content: Any
 
 
-def is_hidden(run: RunState, call: Call) -> bool:
-    """Return whether a call is one that only the function of a tool may make."""
-    return call.name in run.spec.gates.hidden
-
-
 def stopped(run: RunState, outcome: log.Stopped) -> Told:
     """Return what came of a call that was stopped, by itself or with the agent."""
     is_all = run.stopped is not None
@@ -52,7 +47,7 @@ def refused(run: RunState, call: Call, decided: log.Decided, *, executed: bool) 
     if decided.rule == Rule.TOOL_LIMITS:
         after = run.authority.retry_after_ms(call, decided.above)
     # a function may start the agent that the model may not
-    if after is None and decided.rule not in _ABOUT_THE_RUN and not is_hidden(run, call):
+    if after is None and decided.rule not in _ABOUT_THE_RUN and call.name not in run.spec.gates.hidden:
         run.refused[call_key] = decided.rule
     found = run.classify(Denied(Rule(decided.rule), repeated=repeated), above=decided.above)
     return Told(found, denied_call(decided.rule, decided.reason, executed=executed, retry_after_ms=after))
