@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, wait
 from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -93,9 +93,10 @@ class Connection:
             self.close()
             raise self._told(error) from None
 
-    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Do something with the client, within the time that a call may take."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool, once the server is open. Raises OSError where it is not or is gone, or TimeoutError."""
+        self.ready()
+        future = asyncio.run_coroutine_threadsafe(self._called(name, arguments), self._loop)
         try:
             return _in_time(future, self._place.timeout_s)
         except BaseException as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
@@ -169,11 +170,6 @@ class Connection:
                 server.place.arguments,
             )
             raise PermissionError("the server offers other tools than those that were accepted")
-
-    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool, once the server is open. Raises OSError where it is not or is gone, or TimeoutError."""
-        self.ready()
-        return self.do(self._called(name, arguments))
 
     async def _called(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from mcp import MCPError
