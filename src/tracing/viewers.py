@@ -31,7 +31,9 @@ def for_viewers(spans: Sequence[Span]) -> list[Span]:
         span.attributes.setdefault("openinference.span.kind", "CHAIN")
         if "gen_ai.operation.name" in span.attributes:
             span.attributes["gen_ai.conversation.id"] = span.attributes["agent.run_id"]
-        if _is_denial(span):
+        # a person did not allow what the gate asked about, or the gate or a hook denied
+        is_refused = span.attributes.get("agent.policy.approval", "allow") != "allow"
+        if is_refused or span.attributes.get("agent.policy.decision") == "deny":
             facts = {key: span.attributes[recorded] for key, recorded in _TOLD_ABOVE.items()}
             above: Span | None = span
             while above is not None:
@@ -39,9 +41,3 @@ def for_viewers(spans: Sequence[Span]) -> list[Span]:
                 above.attributes["tachograph.denied"] = True
                 above = shown.get(above.parent_id)
     return list(shown.values())
-
-
-def _is_denial(span: Span) -> bool:
-    """Return whether the gate or a hook denied, or a person did not allow what the gate asked about."""
-    is_denied = span.attributes.get("agent.policy.decision") == "deny"
-    return is_denied or span.attributes.get("agent.policy.approval", "allow") != "allow"

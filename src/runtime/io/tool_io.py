@@ -93,8 +93,10 @@ class ToolIO:
         with self._lock:
             self._is_closed = True
             connections, self._connections = self._connections, []
-        for connection in connections:
-            _shut(connection)
+        for connection in connections:  # on one of them another thread may be waiting, whose wait ends
+            with contextlib.suppress(OSError):  # it is closed, or was never made
+                # past an encrypted connection's own method, which would take its keys from the thread that uses it
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def _note_connection(self, connection: socket.socket) -> None:
         """Keep a connection, so that it is shut when the attempt ends. Raises PermissionError where it has ended."""
@@ -268,10 +270,3 @@ class ToolIO:
         except PermissionError as error:
             return error
         return PermissionError("denied by sandbox_path")
-
-
-def _shut(connection: socket.socket) -> None:
-    """Shut a connection that another thread may be waiting on, which ends its wait."""
-    with contextlib.suppress(OSError):  # it is closed, or was never made
-        # past an encrypted connection's own method, which would take its keys from the thread that uses it
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
