@@ -87,8 +87,7 @@ class Real(Performer):
 
     async def start(self, pending: Pending) -> None:
         """Begin an effect as a task of its own."""
-        assert self._loop is not None
-        task = self._loop.create_task(self.perform(pending))
+        task = asyncio.create_task(self.perform(pending))
         self._tasks[pending.at] = task
         task.add_done_callback(lambda task: self._over(pending, task))
 
@@ -140,8 +139,7 @@ class Real(Performer):
         while not self._happened:
             if not self._tasks and not self._listens:
                 return None
-            assert self._loop is not None
-            self._bell = self._loop.create_future()
+            self._bell = asyncio.get_running_loop().create_future()
             await self._undisturbed(self._bell)
         time, event = self._happened.popleft()
         if isinstance(event, BaseException):
