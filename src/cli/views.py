@@ -134,13 +134,12 @@ def page(run: str, out: Path | None) -> None:
 @click.option("--out", metavar="DIR", type=PATH, help="Where; the folder `site` if absent.")
 def site(out: Path | None) -> None:
     """Write a page for each run, and an index of them. The folder holds nothing else."""
-    from ..runtime.log.events import RunStarted
     from ..views import site as pages
 
     project = project_at(Path())
     # of a run that has not ended, not even the first line may be there
     logs = sorted((name, read()) for name, read in _logs_of(project))
-    runs = [run for run in logs if isinstance(next(iter(run[1]), None), RunStarted)]
+    runs = [run for run in logs if run[1]]
     folder = out or project.root / "site"
     pages.write_site(folder, pages.site(runs))
     say(f"{folder / 'index.html'}: written, with {count(len(runs), 'run')}")
