@@ -283,19 +283,17 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
                     view.earlier.append((view.decided, view.decided_at))
                 view.decided, view.decided_at = event, now
         elif last[0] in "ims" and isinstance(event, log.Outcome):
-            attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
-            attempts[event.at] = attempt
+            attempts[event.at] = attempt = AttemptView(event.at, int(last[1:]), event, now - event.took, now)
             if above in calls:
                 calls[above].attempts.append(attempt)
-                continue
-            if last[0] == "s":
+            elif last[0] == "s":
                 step.summaries.append(attempt)
-                continue
-            step.asked.append(attempt)
-            step.reply = event if type(event) is log.ModelReplied else None
-            for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
-                calls[f"{name}.c{n}"] = proposed = CallView(f"{name}.c{n}", call)
-                step.calls.append(proposed)
+            else:
+                step.asked.append(attempt)
+                step.reply = event if type(event) is log.ModelReplied else None
+                for n, call in enumerate(step.reply.calls if step.reply is not None else ()):
+                    calls[f"{name}.c{n}"] = proposed = CallView(f"{name}.c{n}", call)
+                    step.calls.append(proposed)
         elif type(event) is log.Received:
             step.received = event.messages
         elif type(event) is log.CallEnded:
