@@ -78,10 +78,8 @@ def causes(found: Found) -> list[Cause]:
     by_heading: dict[str, Cause] = {}
     for story in sorted(runs, key=lambda story: (_gravity(story), -len(runs[story]))):
         cause = Cause(sorted(inputs[story]), [(story, runs[story])])
-        if cause.heading() in by_heading:
-            by_heading[cause.heading()].stories += cause.stories
-        else:
-            by_heading[cause.heading()] = cause
+        if (first := by_heading.setdefault(cause.heading(), cause)) is not cause:
+            first.stories += cause.stories
     return [*by_heading.values()]
 
 
