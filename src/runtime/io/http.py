@@ -72,16 +72,14 @@ def fetch(
 
 def _resolved(target: Target, deadline: int) -> list[str]:
     """Resolve a name once, in a thread, as the system's resolver knows no deadline."""
-    found: list[str] = []
     try:
-        found = in_time(_addresses, (target.host, target.port), left(deadline))
+        if found := in_time(_addresses, (target.host, target.port), left(deadline)):
+            return found
     except TimeoutError:
         raise TimeoutError("name resolution timed out") from None
     except (OSError, UnicodeError):
         pass
-    if not found:
-        raise ConnectionRefusedError("name does not resolve")
-    return found
+    raise ConnectionRefusedError("name does not resolve")
 
 
 def _addresses(name: str, port: int) -> list[str]:
