@@ -9,7 +9,7 @@ monotone may not exist: no negation, no `oneOf`, no expressions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ..log.values import Call, Reach, Struct, Touch, Withheld
 from ..tools.contract import Tool
@@ -38,7 +38,7 @@ class Instead(str):
         return words
 
 
-class Leaf(Generic[Point]):
+class Leaf(Protocol[Point]):
     """A set of permissions. A point is one thing that is allowed or not; each kind of leaf has its own.
 
     Attributes:
@@ -46,11 +46,10 @@ class Leaf(Generic[Point]):
             it, so no leaf of a rule that may name an unreadable point says so.
     """
 
-    allows_all = False
+    allows_all: bool = False
 
     def allows(self, point: Point) -> bool:
         """Return whether it allows a point."""
-        raise NotImplementedError
 
     def entry(self, point: Point) -> str:
         """Return the JSON Pointer, below the place of the leaf, of what decides a point; "" for the leaf itself."""
@@ -61,11 +60,9 @@ class Leaf(Generic[Point]):
 
         Empty only if this leaf allows no more than `old`. An entry of which several points are known comes with each.
         """
-        raise NotImplementedError
 
     def larger(self, point: Point) -> Any | None:
         """Return the least larger leaf that allows a point which this one does not; None as of `plus`."""
-        raise NotImplementedError
 
     def plus(self, point: Point) -> Any | None:
         """Return the least leaf that allows a point as well, or None where a person has to decide what to allow."""
@@ -73,7 +70,6 @@ class Leaf(Generic[Point]):
 
     def changes(self) -> Iterator[tuple[str, Any]]:
         """Yield each single change of what a policy writes here: in words, and the changed leaf."""
-        raise NotImplementedError
 
     def others(self) -> Iterator[tuple[str, Any]]:
         """Yield those changes that allow something else; an entry that another one covers makes no difference."""
@@ -83,7 +79,6 @@ class Leaf(Generic[Point]):
 
     def data(self) -> Any:
         """Return the leaf as a policy writes it at its place."""
-        raise NotImplementedError
 
 
 def laid_over(data: Any, other: Any) -> Any:
@@ -174,7 +169,7 @@ class Verdict(Struct, frozen=True):
     reason: str
 
 
-class Rule:
+class Rule(Protocol):
     """A rule of the gate: one file each, with its leaf, what it asks it, and its words.
 
     Attributes:
@@ -188,8 +183,8 @@ class Rule:
 
     id: str
     objection: Literal["deny", "escalate"] = "deny"
-    grants = False
-    is_of_run = False
+    grants: bool = False
+    is_of_run: bool = False
     judges: tuple[type, ...] = (Call,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[Any]]]:
@@ -197,7 +192,6 @@ class Rule:
 
         A pointer is the JSON Pointer of the leaf in the policy: `/url_allowlist`.
         """
-        raise NotImplementedError
 
     def concerns(self, tool: Tool) -> bool:
         """Return whether it may have something to judge of a tool."""
@@ -208,7 +202,6 @@ class Rule:
 
         A point that all leaves allow may be left out, if there is another one.
         """
-        raise NotImplementedError
 
     def place(self, policy: Policy, pointer: str, leaf: Any, point: Any, tool: Tool | None) -> str:
         """Return the entry that decides a point, as document and JSON Pointer, given the pointer of its leaf."""
@@ -219,7 +212,6 @@ class Rule:
 
         Of what is unreadable it is not asked.
         """
-        raise NotImplementedError
 
     def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[Any]]]:
         """Yield what two policies are compared by: as `leaves`, with those that narrow each other as one.
@@ -239,4 +231,3 @@ class Rule:
             point: The point; None where a leaf knows none.
             sample: What they are made from.
         """
-        raise NotImplementedError
