@@ -95,8 +95,8 @@ class World(Protocol):
     def cancel(self, pending: Pending, now: int, why: str) -> None:
         """End an effect under way; its outcome is Stopped."""
 
-    async def next(self) -> tuple[int, Outcome | Entered] | None:
-        """Return what is over or arrives first and when, or None if nothing can happen."""
+    async def next(self) -> tuple[int, Outcome | Entered]:
+        """Return what is over or arrives first, and when."""
 
     async def store(self, do: Callable[[], None]) -> None:
         """Do what puts something on the disk and waits for it."""

@@ -252,10 +252,8 @@ class Driver:
                 return
             await self._go_live()
         assert self._world is not None
-        happened = await self._world.next()
-        if happened is None:
-            raise AssertionError("a branch waits, and nothing can happen")
-        self.now, event = max(self.now, happened[0]), redacted(self._redactor, happened[1])
+        time, happened = await self._world.next()
+        self.now, event = max(self.now, time), redacted(self._redactor, happened)
         if isinstance(event, log.Entered):
             await self._enter(event)
             return

@@ -134,11 +134,11 @@ class Real(Performer):
         elif not any(isinstance(event, Outcome | Answered) and event.at == at for _, event in self._happened):
             self._tell(Stopped(at=at, why=why))  # it was not begun
 
-    async def next(self) -> tuple[int, Outcome | Entered] | None:
+    async def next(self) -> tuple[int, Outcome | Entered]:
         """Return what is over or arrives first, and when."""
         while not self._happened:
             if not self._tasks and not self._listens:
-                return None
+                raise AssertionError("a branch waits, and nothing can happen")
             self._bell = asyncio.get_running_loop().create_future()
             await self._undisturbed(self._bell)
         time, event = self._happened.popleft()

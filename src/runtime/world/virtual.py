@@ -117,7 +117,7 @@ class Virtual(Performer):
         """End an effect under way."""
         self.finish(pending, now, Stopped(at=pending.at, why=why))
 
-    async def next(self) -> tuple[int, Outcome | Entered] | None:
+    async def next(self) -> tuple[int, Outcome | Entered]:
         """Return what is over or arrives first, and when."""
         first = min(self._ends.values()) if self._ends else None  # no two have one number
         if first is None and self._turns:  # the run waits for somebody
