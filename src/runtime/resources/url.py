@@ -1,4 +1,4 @@
-"""URLs and the allowlist: each text is read once and strictly.
+"""URLs and entries of the allowlist: each text is read once and strictly.
 
 Every function here is pure. Text that two programs could read differently is Malformed, never repaired.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
@@ -225,7 +224,7 @@ def _without_dots(path: str) -> str:
     return "/" + "/".join(parts)
 
 
-# ---- the allowlist ---------------------------------------------------------------------------------------
+# ---- entries of the allowlist ----------------------------------------------------------------------------
 
 
 def parse_entry(text: str) -> Target:
@@ -243,7 +242,7 @@ def parse_entry(text: str) -> Target:
         raise Malformed("an entry with a port or a path needs its scheme; write https:// before it")
     target = parse_url(text if "://" in text else f"https://{text}")
     # most entries are for all that a host has, and the patterns take long to compile
-    if target.path != "/" and not _unambiguous(target.path):
+    if target.path != "/" and not unambiguous(target.path):
         odd = "dot, blank or empty segments, ; or encoded separators"
         raise Malformed(f"a path prefix with {odd} covers nothing")
     return target
@@ -257,7 +256,7 @@ _LIKE_SLASHES = r"\xa5\u20a9\u2044\u2215\u2216"  # code pages of Windows make sl
 _HOLLOW = rf"[/{_LIKE_SLASHES}][.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:[/{_LIKE_SLASHES}]|\Z)"
 
 
-def _unambiguous(path: str) -> bool:
+def unambiguous(path: str) -> bool:
     """Return whether every server reads the same segments in a path, however often it decodes it."""
     if ";" in path or "//" in path or re.search(r"%(?![0-9A-Fa-f]{2})", path):
         return False
@@ -272,49 +271,3 @@ def _unambiguous(path: str) -> bool:
     if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
         return False
     return not (_OCTET.search(plain) or re.search(_HOLLOW, plain))  # nor is it encoded once more
-
-
-class Allowlist:
-    """Entries, found by origin and then by path prefix without a look at the others.
-
-    Args:
-        entries: Each with the methods that it allows, by its name.
-    """
-
-    def __init__(self, entries: Mapping[str, tuple[Target, Collection[str]]]) -> None:
-        self._entries = entries
-        self._origins: dict[tuple[str, str, int], dict[str, str]] = {}  # names by prefix
-        self._longest = 0
-        for name, (entry, _) in entries.items():
-            prefixes = self._origins.setdefault((entry.scheme, entry.host, entry.port), {})
-            prefixes.setdefault(entry.path, name)
-            self._longest = max(self._longest, len(entry.path))
-
-    def match(self, target: Target, method: str | None = None) -> str | None:
-        """Return the name of the entry that allows the target (the longest prefix, then the first), or None.
-
-        Args:
-            target: What is to be reached.
-            method: The method, which the entry must allow too; None where it is not known yet.
-        """
-        prefixes = self._origins.get((target.scheme, target.host, target.port))
-        if prefixes is None:
-            return None
-        path = target.path
-        if prefixes.keys() != {"/"} and _unambiguous(path):
-            if path in prefixes and self._allows(prefixes[path], method):
-                return prefixes[path]
-            at = path.rfind("/", 0, self._longest + 1)
-            while at > 0:
-                for candidate in (path[: at + 1], path[:at]):
-                    if candidate in prefixes and self._allows(prefixes[candidate], method):
-                        return prefixes[candidate]
-                at = path.rfind("/", 0, at)
-        return prefixes["/"] if "/" in prefixes and self._allows(prefixes["/"], method) else None
-
-    def _allows(self, name: str, method: str | None) -> bool:
-        return method is None or method in self._entries[name][1]
-
-    def knows(self, target: Target) -> bool:
-        """Return whether any entry is of the target's scheme, host and port."""
-        return (target.scheme, target.host, target.port) in self._origins

@@ -13,7 +13,7 @@ from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.values import Call, Reach
 from ...resources.networks import Networks as NetworkTable
-from ...resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
+from ...resources.url import Malformed, Target, parse_entry, parse_url, unambiguous
 from ...tools.contract import Tool
 from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
 from ..sections import METHODS, SAFE_METHODS
@@ -36,7 +36,7 @@ class UrlPoint(Struct, frozen=True):
 
 
 class Urls(Leaf[UrlPoint]):
-    """URL prefixes with methods.
+    """URL prefixes with methods, found by origin and then by path prefix without a look at the others.
 
     Args:
         entries: Each a prefix, as a policy writes it, and the methods that it allows.
@@ -47,6 +47,8 @@ class Urls(Leaf[UrlPoint]):
         self.is_for_all = is_for_all
         self.entries: dict[str, tuple[Target, frozenset[str]]] = {}
         self._written: dict[str, str] = {}
+        self._origins: dict[tuple[str, str, int], dict[str, str]] = {}  # names of entries by path prefix
+        self._longest = 0
         for index, (url, methods) in enumerate(entries):
             try:
                 entry = parse_entry(url)
@@ -56,7 +58,33 @@ class Urls(Leaf[UrlPoint]):
             held = self.entries.get(name, (entry, frozenset()))[1]
             self.entries[name] = entry, held | frozenset(methods)
             self._written.setdefault(name, url)
-        self.allowlist = Allowlist(self.entries)
+            self._origins.setdefault((entry.scheme, entry.host, entry.port), {})[entry.path] = name
+            self._longest = max(self._longest, len(entry.path))
+
+    def _match(self, point: UrlPoint) -> str | None:
+        """Return the name of the entry that allows a point, that with the longest prefix; None where none does."""
+        target, method = point.target, point.method
+        prefixes = self._origins.get((target.scheme, target.host, target.port))
+        if prefixes is None:
+            return None
+        path = target.path
+        if prefixes.keys() != {"/"} and unambiguous(path):
+            if path in prefixes and self._has(prefixes[path], method):
+                return prefixes[path]
+            at = path.rfind("/", 0, self._longest + 1)
+            while at > 0:
+                for candidate in (path[: at + 1], path[:at]):
+                    if candidate in prefixes and self._has(prefixes[candidate], method):
+                        return prefixes[candidate]
+                at = path.rfind("/", 0, at)
+        return prefixes["/"] if "/" in prefixes and self._has(prefixes["/"], method) else None
+
+    def _has(self, name: str, method: str) -> bool:
+        return not method or method in self.entries[name][1]
+
+    def knows(self, target: Target) -> bool:
+        """Return whether any entry is of the target's scheme, host and port."""
+        return (target.scheme, target.host, target.port) in self._origins
 
     def _rebuilt(self, changes: dict[str, frozenset[str] | None]) -> Urls:
         held: dict[str, frozenset[str] | None] = {url: methods for url, (_, methods) in self.entries.items()}
@@ -64,10 +92,10 @@ class Urls(Leaf[UrlPoint]):
         return Urls(entries, is_for_all=self.is_for_all)
 
     def allows(self, point: UrlPoint) -> bool:
-        return self.allowlist.match(point.target, point.method or None) is not None
+        return self._match(point) is not None
 
     def entry(self, point: UrlPoint) -> str:
-        url = self.allowlist.match(point.target, point.method or None)
+        url = self._match(point)
         return "" if url is None else f"/{escape_pointer(self._written[url])}"
 
     def beyond(self, old: Urls) -> Iterator[tuple[str, UrlPoint]]:
@@ -230,7 +258,7 @@ class UrlAllowlistRule(Rule):
             return f"{point.method or 'none that is allowed there'} is not a method that this tool may use"
         if leaf.allows(UrlPoint(point.target)):
             return f"{origin} is not allowed for {point.method}"
-        return f"{origin}{' with this path' if leaf.allowlist.knows(point.target) else ''} is not allowed"
+        return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not allowed"
 
     def questions(self, point: UrlPoint | None, sample: Sample) -> Iterator[Question]:
         if point is None or sample.tool is None:
