@@ -24,14 +24,10 @@ from ..formats.strict_json import canonical
 from . import values
 
 
-def _tag(name: str) -> str:
-    return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
-
-
 class Event(
     msgspec.Struct,
     tag_field="event",
-    tag=_tag,
+    tag=lambda name: re.sub(r"\B[A-Z]", r"_\g<0>", name).lower(),
     frozen=True,
     kw_only=True,
     omit_defaults=True,
