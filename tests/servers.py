@@ -251,6 +251,7 @@ class McpOverHttp(BaseHTTPRequestHandler):
         said = result.get("content", [{}])[0].get("text", "")
         if said in self.errors:
             answer = {"error": {"code": self.errors[said], "message": said}}
+        self.rfile.read(1 if said == "keyhangs" else 0)  # until the client has gone
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
         is_huge = said == "keyhuge"
         self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)

@@ -138,17 +138,20 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize("text", ["hello", "wrong", "huge", "zipped", "lost"])
+@pytest.mark.parametrize("text", ["hello", "wrong", "huge", "zipped", "lost", "hangs"])
 def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    wanted = {"hello": {"text": "keyhello"}, "wrong": {"text": "keywrong", "is_error": True}}.get(text)
     lock = tmp_path / "mcp.lock"
     with served() as url:
         at = ("--lock", str(lock), "--url", url, "--header", "x-key=key")
         assert exit_code("mcp", "accept", "srv", *at) == 0
-        server = mcp("srv", url=url, headers={"x-key": "key\n"}, lock=lock, timeout_s=20)
-        found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
-    assert (found.result if isinstance(found, ToolReturned) else None) == wanted
-    assert isinstance(found, ToolReturned if wanted else Failed)
+        timeout_s = 1.5 if text == "hangs" else 20
+        server = mcp("srv", url=url, headers={"x-key": "key\n"}, lock=lock, timeout_s=timeout_s)
+        policy = {**POLICY, **READS, **RETRY}
+        made = Agent(model_of_one_call(text), [server], Policy.from_dict(policy)).run("What?")
+    results = {"hello": [{"text": "keyhello"}], "wrong": [{"text": "keywrong", "is_error": True}]}
+    assert [it.result for it in made.events if isinstance(it, ToolReturned)] == results.get(text, [])
+    errors = ["TimeoutError"] * 2 if text == "hangs" else ["ConnectionError"] * (text not in results)
+    assert [it.error for it in made.events if isinstance(it, Failed)] == errors
     assert ("gzip" in caplog.text) == (text == "zipped") and "405" not in caplog.text
 
 

@@ -292,7 +292,8 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
         raise ConnectionError(f"the value of the header {name} cannot be sent")
     async with httpx2.AsyncClient(
         headers=headers,
-        timeout=httpx2.Timeout(place.timeout_s),
+        # what this ends takes the whole connection with it, and so further attempts of a call have to fit
+        timeout=httpx2.Timeout(4 * place.timeout_s),
         trust_env=False,
         event_hooks={"response": [bound]},
     ) as http:
