@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +34,20 @@ def pytest_collection_finish() -> None:
     """Collect garbage seldom, and only among what tests make, not among modules and the tests themselves."""
     gc.freeze()
     gc.set_threshold(100_000)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own, for a minute at the most."""
+    if not inspect.iscoroutinefunction(test := pyfuncitem.obj):
+        return None
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters})
+
+    asyncio.run(bounded())
+    return True
 
 
 @pytest.fixture

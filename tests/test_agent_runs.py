@@ -29,7 +29,6 @@ from tests.commands import exit_code, output_of
 from tests.project import HERE, POLICY, interrupted, make_project, merged, proved, script
 
 NAMED = ["look", "log"]
-BOUND = 60
 SEES = script(
     [("look", {"path": "book/a.txt"})], [("log", {"path": "box/x.txt", "text": "seen"})], *["done"] * 4
 )
@@ -137,29 +136,26 @@ def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "final_answer"])
-def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> None:
+async def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> None:
     """It is cancelled while the model is asked, or while the files are put on the disk, which no loop waits for."""
     out = project / "out"
 
-    async def main() -> None:
-        async def model(asked: LLMInput) -> LLMOutput:
-            if ending == "final_answer":
-                return LLMOutput(final_answer="done")
-            task.cancel()
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def model(asked: LLMInput) -> LLMOutput:
+        if ending == "final_answer":
+            return LLMOutput(final_answer="done")
+        task.cancel()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        def listen(event: Event) -> None:
-            if isinstance(event, RunEnded):
-                loop.call_soon(task.cancel)
+    def listen(event: Event) -> None:
+        if isinstance(event, RunEnded):
+            loop.call_soon(task.cancel)
 
-        agent, loop = agent_of(project, model), asyncio.get_running_loop()
-        task = loop.create_task(tachograph.arecord(agent, "?", out=out, listen=listen))
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await tachograph.acheck(agent, out) == []
-
-    asyncio.run(main())
+    agent, loop = agent_of(project, model), asyncio.get_running_loop()
+    task = loop.create_task(tachograph.arecord(agent, "?", out=out, listen=listen))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await tachograph.acheck(agent, out) == []
     assert verify(out, "out") == []
     assert f'"ending":"{ending}"' in (out / "state.jsonl").read_text()
 
@@ -170,9 +166,9 @@ def test_the_name_of_hooks_may_be_any_text() -> None:
     assert [it.place for it in result.denials] == ["hooks/?"]
 
 
-def test_a_run_that_is_over_is_stopped_no_more(project: Path) -> None:
+async def test_a_run_that_is_over_is_stopped_no_more(project: Path) -> None:
     worlds: list[Any] = []
-    asyncio.run(agent_of(project).arun("?", started=worlds.append))
+    await agent_of(project).arun("?", started=worlds.append)
     worlds[0].stop()
 
 
@@ -300,37 +296,29 @@ def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
     assert [item.at for item in told if isinstance(item, Made)] == made
 
 
-def test_leaving_a_stream_stops_the_run(project: Path) -> None:
-    over: list[str] = []
+async def test_leaving_a_stream_stops_the_run(project: Path) -> None:
+    over, begun = list[str](), asyncio.Event()
 
-    async def main() -> None:
-        begun = asyncio.Event()
+    async def never(asked: LLMInput) -> LLMOutput:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.append("over")
+        raise AssertionError
 
-        async def never(asked: LLMInput) -> LLMOutput:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                over.append("over")
-            raise AssertionError
-
-        stream = agent_of(project, never).stream("?")
-        async for _ in stream:
-            await asyncio.wait_for(begun.wait(), BOUND)
-            break
-        await stream.aclose()
-
-    asyncio.run(main())
+    stream = agent_of(project, never).stream("?")
+    async for _ in stream:
+        await begun.wait()
+        break
+    await stream.aclose()
     assert over == ["over"]
 
 
-def test_what_a_stream_raises(project: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(InputError):
-            async for _ in agent_of(project).stream("?", history=[{}]):
-                raise AssertionError
-
-    asyncio.run(main())
+async def test_what_a_stream_raises(project: Path) -> None:
+    with pytest.raises(InputError):
+        async for _ in agent_of(project).stream("?", history=[{}]):
+            raise AssertionError
 
 
 def test_a_listener_changes_nothing(project: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -291,13 +291,10 @@ def of_two(child: Agent, *, calls: Any = (LEAF,), delta: Any = None, **rest: Any
     return Agent(script(calls, "done"), [child.as_tool("leaf", "Help.")], policy(**delta or {}), **rest)
 
 
-def test_a_stream_tells_what_the_agents_below_do() -> None:
-    async def main() -> list[str]:
-        child = Agent(script("a"), [], policy())
-        return [event.at async for event in of_two(child).stream("?")]
-
+async def test_a_stream_tells_what_the_agents_below_do() -> None:
     places = "0 1.m1 1.c0.d 1.c0/0 1.c0/1.m1 1.c0/1.e 1.c0/end 1.e 2.m1 2.e end"
-    assert asyncio.run(main()) == places.split()
+    child = Agent(script("a"), [], policy())
+    assert [event.at async for event in of_two(child).stream("?")] == places.split()
 
 
 def test_an_agent_below_has_hooks_and_an_answer_of_a_type() -> None:
@@ -341,7 +338,7 @@ def test_no_secret_that_the_root_hides_stands_in_the_log_of_an_agent_below(tmp_p
 
 
 @pytest.mark.parametrize("scope", ["", "1.c1", "1.c1/"])
-def test_an_agent_that_is_stopped_while_it_waits_for_its_turn_does_not_begin(scope: str) -> None:
+async def test_an_agent_that_is_stopped_while_it_waits_for_its_turn_does_not_begin(scope: str) -> None:
     worlds: list[Any] = []
 
     async def model(asked: LLMInput) -> LLMOutput:
@@ -351,7 +348,7 @@ def test_an_agent_that_is_stopped_while_it_waits_for_its_turn_does_not_begin(sco
 
     calls = [("leaf", {"task": task}) for task in "ab"]
     agent = of_two(Agent(model, [], policy()), calls=calls, delta={"agents": {"max_parallel": 1}})
-    events = asyncio.run(agent.arun("?", started=worlds.append)).events
+    events = (await agent.arun("?", started=worlds.append)).events
     assert [event.at for event in events if isinstance(event, log.AgentStarted)] == ["1.c0/0"]
 
 
@@ -414,7 +411,7 @@ def test_what_an_agent_answers_is_guarded_also_where_it_was_to_go_on_in_the_back
     assert log_steps.steps_of(made.events)[0].calls[0].call.arguments == calls[0][1]
 
 
-def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:
+async def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:
     decided = asyncio.Event()
 
     async def think(arguments: Any, io: Any) -> Any:
@@ -425,10 +422,8 @@ def test_an_attempt_under_way_counts_for_the_agents_in_the_background() -> None:
     calls = [("leaf", {"task": "a", "background": True}), ("think", {"n": 1})]
     tools, listen = [leaf, Tool("think", "?", CLOSED, CLOSED, "pure", think)], {"1.c0/1.c0.d": decided.set}
     agent = Agent(script(calls, *["c"] * 3), tools, policy(loop_budget={"max_attempts": 1}))
-    run = agent.arun("?", listen=lambda event: listen.get(event.at, bool)())
-    (denied,) = [
-        it for it in asyncio.run(run).events if isinstance(it, log.Decided) and it.decision == "deny"
-    ]
+    made = await agent.arun("?", listen=lambda event: listen.get(event.at, bool)())
+    (denied,) = [it for it in made.events if isinstance(it, log.Decided) and it.decision == "deny"]
     assert (denied.at, denied.rule) == ("1.c0/1.c0.d", "loop_budget")
 
 

@@ -135,7 +135,7 @@ def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("scope", "started"), [("1.c0.g1/", 2), ("1.c0", 1)])
-def test_a_stop_ends_an_agent_or_the_whole_call(project: Path, scope: str, started: int) -> None:
+async def test_a_stop_ends_an_agent_or_the_whole_call(project: Path, scope: str, started: int) -> None:
     worlds: list[Any] = []
 
     def listen(event: log.Event) -> None:
@@ -143,8 +143,7 @@ def test_a_stop_ends_an_agent_or_the_whole_call(project: Path, scope: str, start
             worlds[0].stop(scope, "cancelled")
 
     lead = lead_of(project, research_of(reader_in(project), "one", "two"))
-    going = tachograph.arecord(lead, "?", out=project / "out", started=worlds.append, listen=listen)
-    made = asyncio.run(going)
+    made = await tachograph.arecord(lead, "?", out=project / "out", started=worlds.append, listen=listen)
     assert made.ending == "final_answer"
     assert sum(isinstance(it, log.AgentStarted) for it in made.events) == started
     assert any(it.at == "1.c0.e" for it in made.events) == (started == 2)

@@ -63,10 +63,6 @@ def replayed(of: Agent, events: list[Event]) -> None:
     assert run_now(make_run(spec, head, None, lines)).journal.events == events
 
 
-async def bounded(run: Any) -> Any:
-    return await asyncio.wait_for(run, BOUND)
-
-
 def test_a_plain_function_that_returns_something_to_await() -> None:
     async def later() -> dict[str, str]:
         return {"text": "x"}
@@ -122,7 +118,7 @@ def test_random_live_runs_replay_to_the_same_bytes(tmp_path: Path) -> None:
         await asyncio.gather(*(one(number, random.Random(-number)) for number in range(200)))
 
     agents = [made_for(random.Random(number), number % 4 == 0) for number in range(200)]
-    asyncio.run(bounded(every()))
+    asyncio.run(asyncio.wait_for(every(), BOUND))
     orders, words = set(), set()
     for number, of in enumerate(agents):
         out = tmp_path / str(number)
@@ -141,7 +137,7 @@ def test_random_live_runs_replay_to_the_same_bytes(tmp_path: Path) -> None:
     ("scope", "why", "mode"),
     [("", "cancelled", "cancelled"), ("", "interrupted", "interrupted"), ("1.c0", "cancelled", "")],
 )
-def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
+async def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
     begun, worlds = threading.Event(), []
 
     async def hang(arguments: Any, io: Any) -> Any:
@@ -155,7 +151,7 @@ def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
     made = agent(script(["hang"], "done"), tool("hang", hang))
     thread = threading.Thread(target=stop)
     thread.start()
-    result = asyncio.run(bounded(made.arun("?", started=worlds.append)))
+    result = await made.arun("?", started=worlds.append)
     thread.join(BOUND)
     assert (result.ending, result.mode) == ("final_answer" if scope else "cancelled", mode)
     assert any(isinstance(event, StopAsked) and event.scope == scope for event in result.events)
@@ -163,12 +159,12 @@ def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [("", "tired"), (None, "cancelled")])
-def test_a_stop_that_no_log_can_hold_is_refused(wrong: Any) -> None:
+async def test_a_stop_that_no_log_can_hold_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match="cancelled, interrupted, deadline"):
-        asyncio.run(agent(script("done")).arun("?", started=lambda world: world.stop(*wrong)))
+        await agent(script("done")).arun("?", started=lambda world: world.stop(*wrong))
 
 
-def test_a_thread_that_hangs_is_left_behind_and_touches_nothing_more() -> None:
+async def test_a_thread_that_hangs_is_left_behind_and_touches_nothing_more() -> None:
     begun, free, tried = threading.Event(), threading.Event(), []
     worlds: list[Real] = []
 
@@ -181,16 +177,12 @@ def test_a_thread_that_hangs_is_left_behind_and_touches_nothing_more() -> None:
             tried.append(str(error))
         return arguments
 
-    async def both() -> Any:
-        run = asyncio.ensure_future(made.arun("?", started=worlds.append))
-        await asyncio.to_thread(begun.wait, BOUND)
-        worlds[0].stop()
-        result = await run
-        free.set()
-        return result
-
     made = agent(script(["deaf"]), tool("deaf", deaf, effect="read"))
-    result = asyncio.run(bounded(both()))
+    run = asyncio.ensure_future(made.arun("?", started=worlds.append))
+    await asyncio.to_thread(begun.wait, BOUND)
+    worlds[0].stop()
+    result = await run
+    free.set()
     assert result.ending == "cancelled"
     assert [event.left for event in result.events if isinstance(event, Stopped)] == [True]
     replayed(made, result.events)
@@ -206,7 +198,7 @@ def test_a_time_limit_is_a_time_out() -> None:
     replayed(made, result.events)
 
 
-def test_the_caller_cancels() -> None:
+async def test_the_caller_cancels() -> None:
     """The run ends, its log is whole, and the cancellation is raised again."""
     begun, events = asyncio.Event(), []
 
@@ -214,15 +206,12 @@ def test_the_caller_cancels() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async def cancelled() -> None:
-        run = asyncio.ensure_future(made.arun("?", listen=events.append))
-        await begun.wait()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-
     made = agent(script(["hang"]), tool("hang", hang))
-    asyncio.run(bounded(cancelled()))
+    run = asyncio.ensure_future(made.arun("?", listen=events.append))
+    await begun.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
     assert isinstance(events[-1], RunEnded)
     assert events[-1].ending == "cancelled"
     replayed(made, events)
@@ -292,12 +281,9 @@ def test_a_model_cannot_change_the_history() -> None:
     assert asked == [["the question"]] * 2
 
 
-def test_many_runs_at_once() -> None:
-    async def every() -> list[Any]:
-        return await asyncio.gather(*(made.arun(f"{n}") for n in range(50)))
-
+async def test_many_runs_at_once() -> None:
     made = agent(script(["wait", "wait"], "done"), tool("wait", lambda arguments, io: arguments))
-    results = asyncio.run(bounded(every()))
+    results = await asyncio.gather(*(made.arun(f"{n}") for n in range(50)))
     assert len({result.run_id for result in results}) == 50
     for result in results:
         assert sum(isinstance(event, ToolReturned) for event in result.events) == 2

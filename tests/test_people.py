@@ -126,7 +126,7 @@ def test_nobody_answers_in_time(project: Path) -> None:
 
 
 @pytest.mark.parametrize("scope", ["", "1.c0"])
-def test_a_question_can_be_stopped(project: Path, scope: str) -> None:
+async def test_a_question_can_be_stopped(project: Path, scope: str) -> None:
     worlds: list[Real] = []
 
     async def never(question: AskPerson) -> Answer:
@@ -134,12 +134,12 @@ def test_a_question_can_be_stopped(project: Path, scope: str) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    result = asyncio.run(asyncio.wait_for(agent_of(project, never).arun("?", started=worlds.append), BOUND))
+    result = await agent_of(project, never).arun("?", started=worlds.append)
     assert result.ending == ("final_answer" if scope else "cancelled")
     assert not [event for event in result.events if isinstance(event, Answered)]
 
 
-def test_an_answer_and_a_stop_at_once(project: Path) -> None:
+async def test_an_answer_and_a_stop_at_once(project: Path) -> None:
     """Whichever comes first counts, and the run comes to a whole end."""
     for _ in range(20):
         worlds: list[Real] = []
@@ -148,8 +148,7 @@ def test_an_answer_and_a_stop_at_once(project: Path) -> None:
             threading.Thread(target=worlds[0].stop, args=("1.c0",)).start()
             return True
 
-        agent = agent_of(project, both)
-        result = asyncio.run(asyncio.wait_for(agent.arun("?", started=worlds.append), BOUND))
+        result = await agent_of(project, both).arun("?", started=worlds.append)
         assert result.ending == "final_answer"
         assert len([event for event in result.events if isinstance(event, StopAsked)]) <= 1
 
@@ -189,7 +188,7 @@ def test_a_person_at_a_terminal(project: Path, keys: bytes | None, ending: str) 
     assert ending.encode() in said
 
 
-def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
+async def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal, end = pty.openpty()
@@ -200,8 +199,9 @@ def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
             await asyncio.sleep(0)
             said.append(capsys.readouterr().err)
 
-    async def main() -> Answer:
-        question = AskPerson(Call("tc_1_0", "echo", {}), "approval", "", "", "", BOUND)
+    question = AskPerson(Call("tc_1_0", "echo", {}), "approval", "", "", "", BOUND)
+    with open(end, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
         first, second = (asyncio.create_task(approve_at_terminal(question)) for _ in "ab")
         await shown(1)
         os.write(terminal, b"y\n")
@@ -210,11 +210,7 @@ def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
         await shown(2)
         assert first.cancelled() and "no answer" in "".join(said)
         os.write(terminal, b"n\nlater\n")
-        return await second
-
-    with open(end, encoding="utf-8") as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        assert asyncio.run(asyncio.wait_for(main(), BOUND)) == Answer("deny", "terminal", "later")
+        assert await second == Answer("deny", "terminal", "later")
     os.close(terminal)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -257,25 +256,21 @@ def len_of(text: str) -> int:
     return len(text)
 
 
-def test_a_conversation_goes_on_with_whom_it_was_handed_over_to(project: Path) -> None:
+async def test_a_conversation_goes_on_with_whom_it_was_handed_over_to(project: Path) -> None:
     model = script("", "so it is", [("echo", {"text": "x"})], "again")
     clerk = Agent(model, ["echo"], policy("echo"), instructions="A clerk.")
     to_clerk = clerk.as_tool("to_clerk", "Knows more.", hands_over=True)
     front = Agent(script([("to_clerk", {})]), [to_clerk], policy("to_clerk", "echo"))
-
-    async def talk() -> tachograph.RunResult:
-        async with Session(front, project / "out") as session:
-            assert (await session.ask("a")).answer == "so it is"
-        async with Session(front, project / "out") as session:  # as after the death of the process
-            assert (await session.ask("b")).answer == "again"
-            return await session.close()
-
-    made = asyncio.run(talk())
+    async with Session(front, project / "out") as session:
+        assert (await session.ask("a")).answer == "so it is"
+    async with Session(front, project / "out") as session:  # as after the death of the process
+        assert (await session.ask("b")).answer == "again"
+        made = await session.close()
     (handed,) = [event for event in made.events if isinstance(event, HandedOver)]
     assert (handed.at, handed.instructions) == ("1.c0.h", "A clerk.")
     assert [it.name for it in handed.tools] == ["echo"]
     assert tachograph.replay(front, project / "out").events == made.events
-    assert tachograph.check(front, project / "out") == []
+    assert await tachograph.acheck(front, project / "out") == []
 
 
 def test_the_policy_for_a_plan_hides_nothing_that_the_run_shows(project: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -136,18 +135,15 @@ def test_a_tool_that_is_not_named_is_denied_the_placeholder(tmp_path: Path) -> N
     assert result.events[-2].at == "2.e"
 
 
-def test_a_stream_that_breaks_off_shows_nothing_that_was_held_back() -> None:
+async def test_a_stream_that_breaks_off_shows_nothing_that_was_held_back() -> None:
     class Breaks(Model):
         async def ask(self, asked: LLMInput, told: Any) -> LLMOutput:
             for letter in f"I send {TOKEN}":
                 told(letter)
             raise ModelError
 
-    async def main() -> str:
-        stream = agent_of(Breaks(), []).stream("?")
-        return "".join([item.text async for item in stream if isinstance(item, Piece)])
-
-    assert asyncio.run(main()) == "I send "
+    stream = agent_of(Breaks(), []).stream("?")
+    assert "".join([item.text async for item in stream if isinstance(item, Piece)]) == "I send "
 
 
 @pytest.mark.parametrize("is_redacted", [True, False])

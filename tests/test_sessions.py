@@ -69,87 +69,74 @@ def test_a_conversation_goes_on_in_another_session(tmp_path: Path) -> None:
             begin()
 
 
-def test_a_turn_that_was_under_way_is_finished(tmp_path: Path) -> None:
+async def test_a_turn_that_was_under_way_is_finished(tmp_path: Path) -> None:
     """The process ends while the model is asked."""
+    asked = asyncio.Event()
 
-    async def first() -> None:
-        asked = asyncio.Event()
+    async def model(request: LLMInput) -> LLMOutput:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        async def model(request: LLMInput) -> LLMOutput:
-            asked.set()
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        async with Session(Agent(model, [], Policy.from_dict(POLICY)), tmp_path / "talk") as session:
-            waiting = [asyncio.create_task(it) for it in (session.ask("hello"), session.close())]
-            await asked.wait()
-        for task in waiting:
-            with pytest.raises(InputError, match="was left"):
-                await task
-
-    asyncio.run(first())
+    async with Session(Agent(model, [], Policy.from_dict(POLICY)), tmp_path / "talk") as session:
+        waiting = [asyncio.create_task(it) for it in (session.ask("hello"), session.close())]
+        await asked.wait()
+    for task in waiting:
+        with pytest.raises(InputError, match="was left"):
+            await task
     agent = Agent(script("here", "here"), [], Policy.from_dict(POLICY))
     with SyncSession(agent, tmp_path / "talk") as session:
         assert session.ask("are you there?").number == 2
         assert [turn.answer for turn in session.turns] == ["here", "here"]
 
 
-def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) -> None:
-    async def talk() -> Agent:
-        started = asyncio.Event()
-        agent = talker(started)
-        async with Session(agent, tmp_path / "talk") as session:
-            asking = asyncio.create_task(session.ask("wait for ever"))
-            await started.wait()
-            with pytest.raises(InputError):
-                session.undo()
-            turn = await session.interrupt("what now?")
-            assert turn is not None and turn.answer == "what now? (4)"
-            assert ((await asking).ending, (await asking).mode) == ("cancelled", "interrupted")
-            done = await session.close()
-        roles = [message["role"] for message in done.messages]
-        assert roles == ["user", "assistant", "tool", "user", "assistant"]
-        return agent
-
-    holds(asyncio.run(talk()), tmp_path / "talk")
+async def test_an_interrupt_ends_a_turn_and_the_history_stays_whole(tmp_path: Path) -> None:
+    started = asyncio.Event()
+    agent = talker(started)
+    async with Session(agent, tmp_path / "talk") as session:
+        asking = asyncio.create_task(session.ask("wait for ever"))
+        await started.wait()
+        with pytest.raises(InputError):
+            session.undo()
+        turn = await session.interrupt("what now?")
+        assert turn is not None and turn.answer == "what now? (4)"
+        assert ((await asking).ending, (await asking).mode) == ("cancelled", "interrupted")
+        done = await session.close()
+    roles = [message["role"] for message in done.messages]
+    assert roles == ["user", "assistant", "tool", "user", "assistant"]
+    await asyncio.to_thread(holds, agent, tmp_path / "talk")
 
 
-def test_what_a_call_wrote_before_it_was_stopped_is_not_looked_for(tmp_path: Path) -> None:
-    async def talk() -> Agent:
-        written = asyncio.Event()
-
-        @tool(effect="write", name="log")
-        async def write(path: WritePath, io: Any) -> str:
-            """Write it."""
-            io.write(path, "x")
-            written.set()
-            await asyncio.Event().wait()
-            return "x"
-
-        calls = [[(name, {"path": "box/a.txt"})] for name in ("log", "look")]
-        agent = Agent(script(*calls, None), [write, "look"], Policy.from_dict(POLICY), root=tmp_path)
-        async with Session(agent, tmp_path / "talk") as session:
-            asking = asyncio.create_task(session.ask("write"))
-            await written.wait()
-            turn = await session.interrupt("read")
-            assert turn is not None and (await asking).ending == "cancelled" and "x" in turn.answer
-            await session.close()
-        return agent
-
+async def test_what_a_call_wrote_before_it_was_stopped_is_not_looked_for(tmp_path: Path) -> None:
     make_project(tmp_path, [])
-    holds(asyncio.run(talk()), tmp_path / "talk")
+    written = asyncio.Event()
+
+    @tool(effect="write", name="log")
+    async def write(path: WritePath, io: Any) -> str:
+        """Write it."""
+        io.write(path, "x")
+        written.set()
+        await asyncio.Event().wait()
+        return "x"
+
+    calls = [[(name, {"path": "box/a.txt"})] for name in ("log", "look")]
+    agent = Agent(script(*calls, None), [write, "look"], Policy.from_dict(POLICY), root=tmp_path)
+    async with Session(agent, tmp_path / "talk") as session:
+        asking = asyncio.create_task(session.ask("write"))
+        await written.wait()
+        turn = await session.interrupt("read")
+        assert turn is not None and (await asking).ending == "cancelled" and "x" in turn.answer
+        await session.close()
+    await asyncio.to_thread(holds, agent, tmp_path / "talk")
 
 
-def test_an_interrupt_at_once_ends_the_turn_that_was_asked_for_before_it(tmp_path: Path) -> None:
-    async def talk() -> None:
-        async with Session(talker(), tmp_path / "talk") as session:
-            said, stopped = session.ask("wait for ever"), session.interrupt("next")
-            first, second = await asyncio.gather(said, stopped)
-            assert second is not None and (first.ending, second.number) == ("cancelled", 2)
-            ended = asyncio.create_task(session.ended())
-            assert await session.close() == await ended
-
-    asyncio.run(talk())
+async def test_an_interrupt_at_once_ends_the_turn_that_was_asked_for_before_it(tmp_path: Path) -> None:
+    async with Session(talker(), tmp_path / "talk") as session:
+        said, stopped = session.ask("wait for ever"), session.interrupt("next")
+        first, second = await asyncio.gather(said, stopped)
+        assert second is not None and (first.ending, second.number) == ("cancelled", 2)
+        ended = asyncio.create_task(session.ended())
+        assert await session.close() == await ended
 
 
 def test_an_interrupt_of_nothing_leaves_the_next_turn_alone(tmp_path: Path) -> None:
@@ -163,64 +150,54 @@ def test_an_interrupt_of_nothing_leaves_the_next_turn_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("then", ["wait", "answer"])
-def test_an_interrupt_stops_the_agents_of_a_turn(tmp_path: Path, then: str) -> None:
+async def test_an_interrupt_stops_the_agents_of_a_turn(tmp_path: Path, then: str) -> None:
     """Also where the agent has answered and waits for them; what they ended with is read with the next turn."""
+    started, below = asyncio.Event(), asyncio.Event()
 
-    async def talk() -> Agent:
-        started, below = asyncio.Event(), asyncio.Event()
+    async def never(request: LLMInput) -> LLMOutput:
+        below.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        async def never(request: LLMInput) -> LLMOutput:
-            below.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+    def model(request: LLMInput) -> LLMOutput:
+        last = [*request.messages][-1]
+        if last["content"] == "first":
+            return LLMOutput(tool_calls=[ToolCall("leaf", {"task": "x", "background": True})])
+        if last["role"] == "tool" and then == "wait":
+            return LLMOutput(tool_calls=[ToolCall("wait", {"how": "for ever"})])
+        started.set()
+        return LLMOutput(final_answer=last["content"])
 
-        def model(request: LLMInput) -> LLMOutput:
-            last = [*request.messages][-1]
-            if last["content"] == "first":
-                return LLMOutput(tool_calls=[ToolCall("leaf", {"task": "x", "background": True})])
-            if last["role"] == "tool" and then == "wait":
-                return LLMOutput(tool_calls=[ToolCall("wait", {"how": "for ever"})])
-            started.set()
-            return LLMOutput(final_answer=last["content"])
-
-        more = {"tool_registry": {"allowed": ["wait", "leaf"]}, "agents": {"max_depth": 1, "max_children": 1}}
-        policy = Policy.from_dict(merged(merged(POLICY, TOLD), more))
-        leaf = Agent(never, [], policy).as_tool("leaf", "Help.")
-        agent = Agent(model, [*talker(started).tools, leaf], policy)
-        async with Session(agent, tmp_path / "talk") as session:
-            asking = asyncio.create_task(session.ask("first"))
-            await asyncio.gather(started.wait(), below.wait())
-            turn = await session.interrupt("second")
-            assert (await asking).ending == "cancelled" and "interrupted" in (await asking).reason
-            assert turn is not None and (turn.number, turn.answer) == (2, "second")
-            done = await session.close()
-        both = [(it.usage.input_tokens, len(it.events), len(it.denials)) for it in session.turns]
-        assert [*map(sum, zip(*both, strict=True))] == [done.usage.input_tokens, len(done.events) - 2, 0]
-        assert [it["role"] for it in done.messages][-3:] == ["user", "user", "assistant"]
-        return agent
-
-    holds(asyncio.run(talk()), tmp_path / "talk")
+    more = {"tool_registry": {"allowed": ["wait", "leaf"]}, "agents": {"max_depth": 1, "max_children": 1}}
+    policy = Policy.from_dict(merged(merged(POLICY, TOLD), more))
+    leaf = Agent(never, [], policy).as_tool("leaf", "Help.")
+    agent = Agent(model, [*talker(started).tools, leaf], policy)
+    async with Session(agent, tmp_path / "talk") as session:
+        asking = asyncio.create_task(session.ask("first"))
+        await asyncio.gather(started.wait(), below.wait())
+        turn = await session.interrupt("second")
+        assert (await asking).ending == "cancelled" and "interrupted" in (await asking).reason
+        assert turn is not None and (turn.number, turn.answer) == (2, "second")
+        done = await session.close()
+    both = [(it.usage.input_tokens, len(it.events), len(it.denials)) for it in session.turns]
+    assert [*map(sum, zip(*both, strict=True))] == [done.usage.input_tokens, len(done.events) - 2, 0]
+    assert [it["role"] for it in done.messages][-3:] == ["user", "user", "assistant"]
+    await asyncio.to_thread(holds, agent, tmp_path / "talk")
 
 
-def test_those_who_ask_at_the_same_time_get_turns_of_their_own(tmp_path: Path) -> None:
-    async def talk() -> None:
-        async with Session(talker(), tmp_path / "talk") as session:
-            turns = await asyncio.gather(*(session.ask(text) for text in "abc"))
-            assert [turn.answer for turn in turns] == ["a (1)", "b (3)", "c (5)"]
-
-    asyncio.run(talk())
+async def test_those_who_ask_at_the_same_time_get_turns_of_their_own(tmp_path: Path) -> None:
+    async with Session(talker(), tmp_path / "talk") as session:
+        turns = await asyncio.gather(*(session.ask(text) for text in "abc"))
+        assert [turn.answer for turn in turns] == ["a (1)", "b (3)", "c (5)"]
 
 
-def test_a_conversation_that_was_not_entered_can_be_begun_again(tmp_path: Path) -> None:
-    async def talk() -> None:
-        entering = asyncio.create_task(Session(talker(), tmp_path / "talk").__aenter__())
-        await asyncio.sleep(0)
-        entering.cancel()
-        await asyncio.wait([entering])
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        await Session(talker(), tmp_path / "talk").__aenter__()
-
-    asyncio.run(talk())
+async def test_a_conversation_that_was_not_entered_can_be_begun_again(tmp_path: Path) -> None:
+    entering = asyncio.create_task(Session(talker(), tmp_path / "talk").__aenter__())
+    await asyncio.sleep(0)
+    entering.cancel()
+    await asyncio.wait([entering])
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await Session(talker(), tmp_path / "talk").__aenter__()
 
 
 async def set_soon(left: threading.Event) -> None:
@@ -230,7 +207,7 @@ async def set_soon(left: threading.Event) -> None:
     left.set()
 
 
-def test_what_is_being_put_on_the_disk_is_when_a_conversation_is_left(
+async def test_what_is_being_put_on_the_disk_is_when_a_conversation_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, left, done, fsync = threading.Event(), threading.Event(), list[int](), os.fsync
@@ -240,19 +217,16 @@ def test_what_is_being_put_on_the_disk_is_when_a_conversation_is_left(
         left.wait(60)
         done.append(fsync(fd) or fd)
 
-    async def talk() -> None:
-        async with Session(talker(), tmp_path / "talk") as session:
-            monkeypatch.setattr(os, "fsync", late)
-            asking = asyncio.create_task(session.ask("hello"))
-            await asyncio.to_thread(begun.wait, 60)
-            leaving = asyncio.create_task(set_soon(left))
-        assert len(done) == 1
-        await asyncio.wait([asking, leaving])
-
-    asyncio.run(talk())
+    async with Session(talker(), tmp_path / "talk") as session:
+        monkeypatch.setattr(os, "fsync", late)
+        asking = asyncio.create_task(session.ask("hello"))
+        await asyncio.to_thread(begun.wait, 60)
+        leaving = asyncio.create_task(set_soon(left))
+    assert len(done) == 1
+    await asyncio.wait([asking, leaving])
 
 
-def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
+async def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files are written in a thread, which waits here until the session was left."""
@@ -264,49 +238,42 @@ def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
             left.wait(60)
         fsync(fd)
 
-    async def talk() -> None:
-        ended = asyncio.Event()
+    ended = asyncio.Event()
 
-        def listen(event: Event) -> None:
-            if isinstance(event, RunEnded):
-                ended.set()
+    def listen(event: Event) -> None:
+        if isinstance(event, RunEnded):
+            ended.set()
 
-        async with Session(agent, tmp_path / "talk", listen=listen) as session:
-            await session.ask("hello")
-            monkeypatch.setattr(os, "fsync", late)
-            closing = asyncio.create_task(session.close())
-            await ended.wait()
-            leaving = asyncio.create_task(set_soon(left))
-        await asyncio.wait([closing, leaving])
-
-    asyncio.run(talk())
+    async with Session(agent, tmp_path / "talk", listen=listen) as session:
+        await session.ask("hello")
+        monkeypatch.setattr(os, "fsync", late)
+        closing = asyncio.create_task(session.close())
+        await ended.wait()
+        leaving = asyncio.create_task(set_soon(left))
+    await asyncio.wait([closing, leaving])
     monkeypatch.setattr(os, "fsync", fsync)
-    holds(agent, tmp_path / "talk")
+    await asyncio.to_thread(holds, agent, tmp_path / "talk")
     assert [path.name for path in tmp_path.iterdir()] == ["talk"]
 
 
-def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
-    async def talk() -> Agent:
-        agent = talker()
-        async with Session(agent, tmp_path / "one") as session:
-            for text in ("a", "b", "c"):
-                await session.ask(text)
-            for turn in (0, 4):
-                with pytest.raises(InputError):
-                    session.fork(turn, tmp_path / "two")
-            async with session.fork(2, tmp_path / "two") as other:
-                assert (await other.ask("d")).answer == "d (5)"
-                await other.close()
-            await session.close()
-        return agent
-
-    agent = asyncio.run(talk())
+async def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
+    agent = talker()
+    async with Session(agent, tmp_path / "one") as session:
+        for text in ("a", "b", "c"):
+            await session.ask(text)
+        for turn in (0, 4):
+            with pytest.raises(InputError):
+                session.fork(turn, tmp_path / "two")
+        async with session.fork(2, tmp_path / "two") as other:
+            assert (await other.ask("d")).answer == "d (5)"
+            await other.close()
+        await session.close()
     one, two = lines_in(tmp_path / "one"), lines_in(tmp_path / "two")
     assert two[0].forked.turn == 2 and two[0].forked.run_id == one[0].run_id  # type: ignore[attr-defined]
     ends = [n for n, event in enumerate(two) if event.at.endswith(".t")]
     assert one[1 : ends[1] + 1] == two[1 : ends[1] + 1] and len(ends) == 3
-    holds(agent, tmp_path / "one")
-    holds(agent, tmp_path / "two")
+    await asyncio.to_thread(holds, agent, tmp_path / "one")
+    await asyncio.to_thread(holds, agent, tmp_path / "two")
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -373,35 +340,29 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
         pass
 
 
-def test_a_turn_is_told_up_to_its_end(tmp_path: Path) -> None:
-    async def talk() -> list[str]:
-        async def model(request: LLMInput) -> LLMOutput:
-            session.plan()
-            return LLMOutput(final_answer="done")
+async def test_a_turn_is_told_up_to_its_end(tmp_path: Path) -> None:
+    async def model(request: LLMInput) -> LLMOutput:
+        session.plan()
+        return LLMOutput(final_answer="done")
 
-        async with Session(Agent(model, [], HANDING, plan=HANDING), tmp_path / "talk") as session:
-            return [event.at async for event in session.stream("go")]
-
-    assert asyncio.run(talk())[-1] == "1.t"
+    async with Session(Agent(model, [], HANDING, plan=HANDING), tmp_path / "talk") as session:
+        assert [event.at async for event in session.stream("go")][-1] == "1.t"
 
 
-def test_a_stop_of_the_run_ends_the_conversation(tmp_path: Path) -> None:
-    async def talk() -> None:
-        started = asyncio.Event()
-        async with Session(talker(started), tmp_path / "talk") as session:
-            asking = asyncio.create_task(session.ask("wait for ever"))
-            await started.wait()
-            assert session.world is not None
-            session.world.stop()
-            with pytest.raises(InputError):
-                await asking
-            assert (await session.close()).ending == "cancelled"
-
-    asyncio.run(talk())
+async def test_a_stop_of_the_run_ends_the_conversation(tmp_path: Path) -> None:
+    started = asyncio.Event()
+    async with Session(talker(started), tmp_path / "talk") as session:
+        asking = asyncio.create_task(session.ask("wait for ever"))
+        await started.wait()
+        assert session.world is not None
+        session.world.stop()
+        with pytest.raises(InputError):
+            await asking
+        assert (await session.close()).ending == "cancelled"
     assert lines_in(tmp_path / "talk")[-1].ending == "cancelled"  # type: ignore[attr-defined]
 
 
-def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(tmp_path: Path) -> None:
+async def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(tmp_path: Path) -> None:
     """What tools are given of the caller's own is that of the process at work, also in a fork."""
     begun = asyncio.Event()
 
@@ -419,14 +380,10 @@ def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(tmp_pa
         return LLMOutput(final_answer=last["content"])
 
     agent = Agent(model, [send], Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["send"]}})))
-
-    async def first() -> None:
-        async with Session(agent, tmp_path / "talk", deps="one") as session:
-            asking = asyncio.create_task(session.ask("first"))
-            await begun.wait()
-        asking.cancel()
-
-    asyncio.run(first())
+    async with Session(agent, tmp_path / "talk", deps="one") as session:
+        asking = asyncio.create_task(session.ask("first"))
+        await begun.wait()
+    asking.cancel()
     with pytest.raises(InDoubt), SyncSession(agent, tmp_path / "talk") as session:
         session.ask("second")
     with pytest.raises(InputError):
@@ -437,10 +394,10 @@ def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(tmp_pa
         with session.fork(1, tmp_path / "fork") as other:
             assert other.ask("third").answer == '{"result":"two"}'
         session.close()
-    holds(agent, tmp_path / "talk")
+    await asyncio.to_thread(holds, agent, tmp_path / "talk")
 
 
-def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None:
+async def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None:
     session = SyncSession(talker(), tmp_path / "talk")
     with pytest.raises(InputError):
         session.ask("too early")
@@ -451,4 +408,4 @@ def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None
     with pytest.raises(InputError):
         session.ask("too late")
     with pytest.raises(InputError):
-        asyncio.run(Session(talker(), tmp_path / "another").ended())
+        await Session(talker(), tmp_path / "another").ended()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -268,7 +267,7 @@ def test_a_mate_of_before_a_plan_is_not_told_more(tmp_path: Path) -> None:
     ]
 
 
-def test_a_call_to_a_mate_that_ended_meanwhile_is_decided_anew() -> None:
+async def test_a_call_to_a_mate_that_ended_meanwhile_is_decided_anew() -> None:
     lead = Scripted([told("anna", "1")], "wait", [told("anna", "2")], "done")
     worlds: list[Any] = []
 
@@ -276,13 +275,10 @@ def test_a_call_to_a_mate_that_ended_meanwhile_is_decided_anew() -> None:
         if about["call"]["arguments"]["task"] == "2":
             worlds[0].stop("1.c0/", "cancelled")
 
-    async def run() -> list[log.Event]:
-        hooks = Hooks("guard", before_call=before_call)
-        agent = Agent(lead, [anna], policy(agents={"max_children": 1}), hooks=hooks)
-        return (await agent.arun("go", started=worlds.append)).events
-
+    hooks = Hooks("guard", before_call=before_call)
     anna = Agent(Scripted("a", "b"), [], policy()).as_tool("anna", "Works.", stays=True)
-    events = asyncio.run(run())
+    agent = Agent(lead, [anna], policy(agents={"max_children": 1}), hooks=hooks)
+    events = (await agent.arun("go", started=worlds.append)).events
     assert count_of(events, log.AgentStarted) == 1
     assert [it.rule for it in events if isinstance(it, log.Decided) and it.decision == "deny"] == ["agents"]
 

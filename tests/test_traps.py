@@ -19,7 +19,7 @@ PARTS = yaml.safe_load((HERE / "traps.yaml").read_text(encoding="utf-8"))
 def found_in(file: str) -> tuple[set[str], set[str]]:
     """Return the names at the top of a file, and all that can be the id of a row: names, texts and their words."""
     body = ast.parse((HERE.parent / file).read_bytes()).body if (HERE.parent / file).is_file() else []
-    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     tables = [node for node in body if node not in functions]
     inside = [
         part

@@ -154,16 +154,12 @@ def test_a_listener_that_raises_ends_the_call(serve: Any, language: Any) -> None
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_cancelling_hangs_up(serve: Any, language: Any) -> None:
+async def test_cancelling_hangs_up(serve: Any, language: Any) -> None:
     service = serve(silence(answer(language.said("hi"))))
-
-    async def cancel_in_the_middle() -> None:
-        begun = asyncio.Event()
-        asking = asyncio.create_task(model(language, service).ask(asked("?"), lambda text: begun.set()))
-        await asyncio.wait_for(begun.wait(), 20)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert await asyncio.to_thread(service.hung_up.wait, 20)
-
-    asyncio.run(cancel_in_the_middle())
+    begun = asyncio.Event()
+    asking = asyncio.create_task(model(language, service).ask(asked("?"), lambda text: begun.set()))
+    await begun.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert await asyncio.to_thread(service.hung_up.wait, 20)
