@@ -157,7 +157,7 @@ def begin(project: Path) -> Iterator[Callable[..., Any]]:
     for it in terminals:
         it.close()
     for service in services:
-        service.stop()
+        service.close()
 
 
 def says(*pieces: str) -> bytes:

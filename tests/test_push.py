@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.commands import Capsys, exit_code, output_of
+from tests.providers.service import Service, answer
 from tests.servers import unused_port
 from tests.smoke.test_traces import attributes_of, read
 
@@ -27,64 +24,43 @@ KINDS = {
     "tool_call": "TOOL",
     "retry_attempt": "CHAIN",
 }
-Taken = list[tuple[dict[str, str], bytes]]
 
 
-@contextmanager
-def receiver(status: int) -> Iterator[tuple[int, Taken]]:
-    taken: Taken = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            taken.append(({key.lower(): value for key, value in self.headers.items()}, body))
-            self.send_response(status)
-            self.send_header("content-encoding", "gzip")
-            self.end_headers()
-            self.wfile.write(b"no gzip: the status says it all")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_port, taken
-        finally:
-            server.shutdown()
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
 
 
-def spans_in(taken: Taken) -> list[Span]:
-    messages = [ExportTraceServiceRequest.FromString(body) for _, body in taken]
-    return [span for it in messages for span in it.resource_spans[0].scope_spans[0].spans]
+def push(name: str, *words: str, status: int = 200) -> tuple[int, str, list[tuple[dict[str, str], bytes]]]:
+    """Push a recorded run to a receiver. Returns the exit code, the address, and headers and body of what came."""
+    told = answer(b"no gzip: the status says it all", "Content-Encoding: gzip", status=status)
+    with closing(Service(told)) as service:
+        code = exit_code("push", name, "--endpoint", f"{service.url}/traces", *words)
+    return code, f"{service.url}/traces", [(headers, body) for _, headers, body in service.requests]
+
+
+def spans_in(body: bytes) -> list[Span]:
+    (spans,) = ExportTraceServiceRequest.FromString(body).resource_spans
+    assert [item.key for item in spans.resource.attributes] == ["service.name"]
+    return list(spans.scope_spans[0].spans)
 
 
 def pushed(name: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the names of the spans of a recorded run, each with its attributes, as they are pushed."""
-    with receiver(200) as (port, taken):
-        assert exit_code("push", name, "--endpoint", f"http://127.0.0.1:{port}/v1/traces") == 0
-    return [(span.name, attributes_of(span)) for span in spans_in(taken)]
+    code, _, ((_, body),) = push(name)
+    assert code == 0
+    return [(span.name, attributes_of(span)) for span in spans_in(body)]
 
 
 @pytest.mark.parametrize(
     "name", ["canonical/v1", "failure_modes/retry_exhaustion", "policy_gates/pg2_sandbox_escape"]
 )
 def test_a_receiver_gets_what_the_trace_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
     for variable, value in {"OTEL_ATTRIBUTE_COUNT_LIMIT": "1", "OTEL_SDK_DISABLED": "true"}.items():
         monkeypatch.setenv(variable, value)
-    with receiver(200) as (port, taken):
-        assert (
-            exit_code("push", name, "--endpoint", f"http://127.0.0.1:{port}/v1/traces", "--header", "key=a=b")
-            == 0
-        )
-    ((headers, body),) = taken
-    assert headers["key"] == "a=b"
-    message = ExportTraceServiceRequest.FromString(body)
-    got = {span.span_id: span for span in message.resource_spans[0].scope_spans[0].spans}
-    assert [item.key for item in message.resource_spans[0].resource.attributes] == ["service.name"]
+    code, _, ((headers, body),) = push(name, "--header", "key=a=b")
+    assert (code, headers["key"]) == (0, "a=b")
+    got = {span.span_id: span for span in spans_in(body)}
     held = read((ROOT / "runs" / name / "trace.json").read_bytes())
     assert len(got) == len(held)
     for span in held:
@@ -104,10 +80,7 @@ def test_a_receiver_gets_what_the_trace_holds(name: str, monkeypatch: pytest.Mon
         ("loop/hooks", "hook", ["tool_call"]),
     ],
 )
-def test_a_denial_is_told_from_its_own_span_up_to_the_root(
-    name: str, rule: str, above: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
+def test_a_denial_is_told_from_its_own_span_up_to_the_root(name: str, rule: str, above: list[str]) -> None:
     denied = [(span, said) for span, said in pushed(name) if said.get("tachograph.denied") is True]
     assert sorted(span for span, _ in denied) == ["agent_run", "agent_step", "policy_check", *above]
     own = next(said for span, said in denied if span == "policy_check")
@@ -117,14 +90,12 @@ def test_a_denial_is_told_from_its_own_span_up_to_the_root(
 
 
 @pytest.mark.parametrize("name", ["canonical/v1", "loop/approval_given"])
-def test_nothing_is_told_of_denials_where_none_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_nothing_is_told_of_denials_where_none_is(name: str) -> None:
     assert not [key for _, said in pushed(name) for key in said if key.startswith("tachograph.")]
 
 
 @pytest.mark.parametrize("name", ["canonical/v1", "policy_gates/pg4_forbidden_tool"])
-def test_spans_have_the_names_that_viewers_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_spans_have_the_names_that_viewers_read(name: str) -> None:
     for span, said in pushed(name):
         assert said["openinference.span.kind"] == KINDS[span]
         is_operation = span in ("agent_run", "llm_call", "tool_call")
@@ -136,13 +107,10 @@ def test_spans_have_the_names_that_viewers_read(name: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("status", [400, 404, 302])
 def test_a_receiver_that_takes_nothing_is_told(
-    status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, caplog: pytest.LogCaptureFixture
+    status: int, capsys: Capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    with receiver(status) as (port, _):
-        url = f"http://127.0.0.1:{port}/v1/traces"
-        assert exit_code("push", "canonical/v1", "--endpoint", url) == 1
-    assert not caplog.messages
+    code, url, _ = push("canonical/v1", status=status)
+    assert code == 1 and not caplog.messages
     said = capsys.readouterr().err
     assert url in said and (status == 302 or str(status) in said)
 
@@ -156,7 +124,6 @@ def test_a_receiver_that_takes_nothing_is_told(
         [],
     ],
 )
-def test_bad_input_is_one_line(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
-    monkeypatch.chdir(ROOT)
+def test_bad_input_is_one_line(words: list[str], capsys: Capsys) -> None:
     more = ["--endpoint", f"http://127.0.0.1:{unused_port()}/"] if words[:1] == ["--header"] else []
     assert len(output_of(capsys, "push", "canonical/v1", *words, *more, code=2).err.splitlines()) == 1

@@ -31,4 +31,4 @@ def serve() -> Iterator[Callable[..., Service]]:
 
     yield start
     for service in services:
-        service.stop()
+        service.close()

@@ -28,7 +28,7 @@ class Service:
 
     Attributes:
         answers: Those that are still to be given.
-        requests: The path, the headers and the body of each request.
+        requests: The path, the headers and the body of each request; of one in JSON its data.
         peers: The client's side of each connection.
         hung_up: Set once a client has closed a connection on which `silence` was kept.
     """
@@ -56,7 +56,9 @@ class Service:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        body = handler.rfile.read(int(handler.headers["content-length"]))
+        if handler.headers["content-type"] == "application/json":
+            body = json.loads(body)
         self.requests.append((handler.path, {k.lower(): v for k, v in handler.headers.items()}, body))
         self.peers.add(handler.client_address)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -66,7 +68,7 @@ class Service:
         else:
             handler.connection.sendall(answer)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(PATIENCE)
