@@ -31,7 +31,7 @@ BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f
 # what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
 PLANTED = (b"someone@mail.test", b"a1B2a1B2a1B2", b"sk-0123456789", b"the text of an exception", b"swallowed")
 # what a task takes of a scenario as it stands there
-AS_THEY_ARE = "output_schema output_retries deadline_s window hand_over_to team functions".split()
+AS_THEY_ARE = "output_schema output_retries deadline_s window hand_over_to team functions llm".split()
 # agents that a scenario may start: one that may start others like itself, one that only reads, and one that plans
 PROFILES: dict[str, dict[str, Any]] = {
     "helper": {"tools": [*TOOLS, *TEAM], "agents": ["helper", "reader"], "instructions": "Help."},
@@ -201,6 +201,12 @@ def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text(encoding="utf-8")
     assert old in text
     file.write_bytes(text.replace(old, new).encode())
+
+
+def rewrite(file: Path, **parts: Any) -> None:
+    """Put other parts in the place of those of a file in JSON; None takes one away."""
+    data = json.loads(file.read_text(encoding="utf-8")) | parts
+    file.write_text(json.dumps({key: it for key, it in data.items() if it is not None}), encoding="utf-8")
 
 
 def cut(record: Path, end: int, run: Path | None = None) -> Path:

@@ -98,7 +98,7 @@ def test_where_no_record_can_lie(
     Path("notes").mkdir()
     Path("notes/mine.txt").write_text("mine")
     Path("file").write_text("mine")
-    for out in ("", ".", "..", "notes", "file", "run.partial"):
+    for out in ("", ".", "..", "notes", "file", "file/run", "run.partial"):
         with pytest.raises(OutputError) as refused:
             tachograph.record(agent, "?", out=out, replace=replace)
         assert "replace=True" not in str(refused.value)
@@ -265,7 +265,7 @@ class Talking:
 
 
 @pytest.mark.parametrize("is_turn", [False, True])
-def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
+async def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
     refused: list[type] = []
 
     def refuse(event: object, what: type = Event) -> None:
@@ -273,10 +273,8 @@ def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
         if isinstance(event, what):
             raise ValueError
 
-    async def main() -> list[Any]:
-        agent = agent_of(project, Talking())
-        if not is_turn:
-            return [event async for event in agent.stream("?")]
+    agent = agent_of(project, Talking())
+    if is_turn:
         async with Session(agent, project / "talk", listen=refuse) as session:
             told = [event async for event in session.stream("?")]
             assert [event for event in told if not isinstance(event, Piece)] == session.turns[0].events[1:]
@@ -285,9 +283,8 @@ def test_a_run_or_a_turn_is_streamed(project: Path, is_turn: bool) -> None:
             assert refused == [RunStarted, Arrived]
             await session.ask("more?", tell=partial(refuse, what=Piece))
             assert refused[-1] is Piece and refused.count(Piece) == 1
-            return told
-
-    told = asyncio.run(main())
+    else:
+        told = [event async for event in agent.stream("?")]
     assert isinstance(told[-1], TurnEnded if is_turn else RunEnded)
     assert "".join(item.text for item in told if isinstance(item, Piece)) == "done"
     assert {item.at for item in told if isinstance(item, Piece)} == {"3.m1"}

@@ -124,11 +124,9 @@ class Terminal:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    row = {"name": "live", "turns": ["never"], "expect": {}}
-    root = make_project(tmp_path / "p", [row, {**row, "name": "short", "deadline_s": 1}])
-    for name, models in (("live", ["openai:gpt", "openai:other"]), ("short", ["openai:gpt"])):
-        file = root / f"tasks/s/{name}.yaml"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"llm": {"live": models}}))
+    row = {"name": "live", "turns": [], "expect": {}, "llm": {"live": ["openai:gpt", "openai:other"]}}
+    short = {**row, "name": "short", "deadline_s": 1, "llm": {"live": ["openai:gpt"]}}
+    root = make_project(tmp_path / "p", [row, short])
     (root / "profiles/talker.yaml").write_text(json.dumps(TALKER))
     (root / "policy/talker.yaml").write_text(json.dumps(merged(POLICY, GATE)))
     monkeypatch.chdir(root)

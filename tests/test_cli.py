@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import cut, edit
+from tests.project import cut, edit, rewrite
 from tests.servers import unused_port
 
 ROOT = Path(__file__).parents[1]
@@ -195,8 +194,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
     edit(two_tasks / "tools/echo.py", "    return {", "    raise ValueError\n    return {")
-    task = two_tasks / "tasks/s/call.yaml"
-    task.write_text(json.dumps({**json.loads(task.read_text()), "expected": {}}))
+    rewrite(two_tasks / "tasks/s/call.yaml", expected={})
     monkeypatch.setenv("INTERRUPT", "once")
     assert [exit_code(word, "s/call") for word in ("run", "resume", "run")] == [130, 1, 1]
 

@@ -16,7 +16,7 @@ from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.lines import read_log
 from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
-from tests.project import ROWS, cut, edit, make_project
+from tests.project import ROWS, cut, edit, make_project, rewrite
 
 
 def test_every_rule_is_explained(two_runs: Path, capsys: Capsys) -> None:
@@ -242,8 +242,7 @@ def test_verdicts_are_told_before_anything_else_and_no_run_is_accepted_without_t
     before = states(two_runs)
     assert exit_code("accept", "s/call") == 1  # the task expects an answer
     assert states(two_runs) == before
-    task = two_runs / "tasks/s/call.yaml"
-    task.write_text(json.dumps({**json.loads(task.read_text()), "expected": {}}))
+    rewrite(two_runs / "tasks/s/call.yaml", expected={})
     report = two_runs / "runs/s/call/run_report.md"
     whole = report.read_bytes()
     report.write_bytes(b"")

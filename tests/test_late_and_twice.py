@@ -113,16 +113,6 @@ def test_an_agent_in_code_may_not_write_its_policy() -> None:
     assert Path("rules/p.yaml").read_text() != "x"
 
 
-def test_replace_removes_nothing_but_a_record() -> None:
-    Path("mine").mkdir()
-    Path("mine/thesis.txt").write_text("x")
-    with pytest.raises(TachographError):
-        record(agent(), "q", out="mine", replace=True)
-    assert Path("mine/thesis.txt").exists()
-    with pytest.raises(TachographError, match="in the way"):
-        record(agent(), "q", out="mine/thesis.txt/run")
-
-
 NO_OPTIONS = [{"seed": "x"}, {"seed": 7.5}, {"deadline_s": 0.5}, {"deadline_s": -1}, {"sead": 3}]
 NO_QUESTIONS = [["q"], "\ud800", None, 5]
 
@@ -163,11 +153,3 @@ def test_a_folder_with_an_older_record_stays() -> None:
     for _ in range(2):
         record(agent(), "q", out="o", replace=True)
     assert Path("o.old/state.jsonl").exists()
-
-
-def test_damaged_notes_of_an_open_run_are_refused() -> None:
-    record(agent(), "q", out="o")
-    Path("o").rename("o.partial")
-    Path("o.partial/sources.json").write_text("{")
-    with pytest.raises(TachographError, match="sources"):
-        resume(agent(), "o")

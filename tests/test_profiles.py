@@ -24,7 +24,7 @@ from tachograph.review.replays import flips
 from tachograph.runtime.log.events import AgentStarted, Decided, HandedOver, ModelReplied
 from tachograph.runtime.log.values import ModelChoice, ModelName
 from tests.commands import Capsys, output_of
-from tests.project import POLICY, ROWS, edit, make_project, merged, proved, script, task_of_row
+from tests.project import POLICY, ROWS, edit, make_project, merged, proved, rewrite, script, task_of_row
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}}
 LOOK = {"tool": "look", "arguments": {"path": "book/a.txt"}}
@@ -140,8 +140,7 @@ def test_what_a_policy_below_allows_in_vain_is_told_and_may_not_hide_more(
     write(project, {"agents": ["helper"]}, {})
     told = output_of(capsys, "run", "s/asked").err.splitlines()
     assert any(it.startswith("tachograph: policy/helper.yaml allows ") and "reader.yaml" in it for it in told)
-    below = project / "policy/helper.yaml"
-    below.write_text(json.dumps({**json.loads(below.read_text()), "redact": {"kinds": ["email"]}}))
+    rewrite(project / "policy/helper.yaml", redact={"kinds": ["email"]})
     *_, line = output_of(capsys, "run", "s/asked", code=2).err.splitlines()  # after what is allowed in vain
     assert line.startswith("tachograph: policy/helper.yaml:1:") and "email is not redacted" in line
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, T
 from tachograph.evidence.verify import verify
 from tachograph.runtime.log import events as log
 from tests.commands import Capsys, output_of
-from tests.project import BOARD, POLICY, TEAM, make_project, merged, proved
+from tests.project import BOARD, POLICY, TEAM, make_project, merged, proved, rewrite
 
 NAMES = [*TEAM, *BOARD, "anna", "ben", "exit_plan"]
 WIDE = {
@@ -299,8 +298,7 @@ def test_a_function_starts_the_same_agents_everywhere(tmp_path: Path, capsys: Ca
     named = {"functions": {"pipeline": ["anna"]}, "agents": ["reader"]}
     allowed = {"tool_registry": {"allowed": ["pipeline", "anna"]}}
     root = make_project(tmp_path / "p", [{**DONE, **named, "policy": allowed}])
-    profile = json.loads((root / "profiles/reader.yaml").read_text())
-    (root / "profiles/reader.yaml").write_text(json.dumps({**profile, "functions": {"pipeline": ["ben"]}}))
+    rewrite(root / "profiles/reader.yaml", functions={"pipeline": ["ben"]})
     said = output_of(capsys, "run", str(root / "tasks/s/x.yaml"), code=2).err
     assert "two tools are called 'pipeline'" in said
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import edit, make_project
+from tests.project import edit, make_project, rewrite
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
 from tests.servers import unused_port
 
@@ -23,11 +23,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = make_project(tmp_path / "p", [{"name": "live", "turns": ["never"], "expect": {}}])
-    task = root / "tasks/s/live.yaml"
-    data = json.loads(task.read_text())
-    data["llm"] = {"live": [language.name for language in LANGUAGES]}
-    task.write_text(json.dumps(data))
+    models = {"live": [language.name for language in LANGUAGES]}
+    root = make_project(tmp_path / "p", [{"name": "live", "turns": [], "expect": {}, "llm": models}])
     monkeypatch.chdir(root)
     return root
 
@@ -74,15 +71,14 @@ def test_a_fallback_replies_in_a_live_run(
     project: Path, serve: Any, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     task, (other, language) = project / "tasks/s/live.yaml", LANGUAGES
-    data = json.loads(task.read_text())
-    task.write_text(json.dumps(data | {"llm": {"live": [other.name], "fallback": [language.name]}}))
+    rewrite(task, llm={"live": [other.name], "fallback": [language.name]})
     service = serve(answer(b"{}", status=401), answer(whole(language, language.said("alpha"))))
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.setenv(variable, service.url)
     assert "fallback 1 answered: alpha" in output_of(capsys, "run", "s/live").out
     for command in ("check", "verify", "replay", "explain"):
         assert exit_code(command) == 0, capsys.readouterr()
-    task.write_text(json.dumps(data | {"llm": {"live": [other.name]}}))
+    rewrite(task, llm={"live": [other.name]})
     assert "fallback" in output_of(capsys, "check", code=2).out
 
 
@@ -94,9 +90,7 @@ def test_a_profile_is_asked_and_starts_one_with_a_model_of_its_own(
     (project / "profiles/looker.yaml").write_text((project / "profiles/reader.yaml").read_text())
     agents = {"agents": ["reader", "looker"], "plan": None}
     for name, more in (("planner", agents), ("reader", {"model": own.name}), ("looker", {})):
-        file = project / f"profiles/{name}.yaml"
-        data = json.loads(file.read_text()) | more | {"hand_over_to": [], "hooks": []}
-        file.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
+        rewrite(project / f"profiles/{name}.yaml", **more, hand_over_to=[], hooks=[])
     edit(project / "policy/planner.yaml", '"to_reader"', '"reader", "looker"')
     started = [language.call(0, name, '{"task": "read"}') for name in ("reader", "looker")]
     first, second = (whole(language, call, stop="tool_calls") for call in started)
@@ -143,10 +137,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 def test_a_scripted_run_is_none_of_a_task_for_live_models(project: Path) -> None:
     """The place of a run decides how it is made again, never its record."""
-    live = (project / "tasks/s/live.yaml").read_text()
-    data = {**json.loads(live), "llm": {"stub": {"turns": [{"answer": "done"}]}}}
-    (project / "tasks/s/live.yaml").write_text(json.dumps(data))
+    rewrite(project / "tasks/s/live.yaml", llm={"stub": {"turns": [{"answer": "done"}]}})
     assert exit_code("run", "s/live") == 0
     assert exit_code("run", "s/live", "--llm", "openai:gpt") == 2
-    (project / "tasks/s/live.yaml").write_text(live)
+    rewrite(project / "tasks/s/live.yaml", llm={"live": ["openai:gpt"]})
     assert exit_code("check") == exit_code("replay") == 2
