@@ -326,17 +326,6 @@ def test_what_is_of_the_whole_run_is_refused_in_an_agent_far_below(below: Any, r
     assert "\n" not in str(refused.value)
 
 
-def test_no_secret_that_the_root_hides_stands_in_the_log_of_an_agent_below(tmp_path: Path) -> None:
-    secret = "someone@mail.test"
-    model = script([("say", {"text": f"to {secret}"})], f"{secret} it is")
-    child = Agent(model, [say], policy(), instructions=f"Write to {secret}.")
-    agent = of_two(child, calls=[("leaf", {"task": secret})], delta={"redact": {"kinds": ["email"]}})
-    events = tachograph.record(agent, "?", out=tmp_path / "out").events
-    assert secret.encode() not in b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
-    (head,) = [event for event in events if isinstance(event, log.AgentStarted)]
-    assert all("<secret:email:" in text for text in (head.question, head.instructions))
-
-
 @pytest.mark.parametrize("scope", ["", "1.c1", "1.c1/"])
 async def test_an_agent_that_is_stopped_while_it_waits_for_its_turn_does_not_begin(scope: str) -> None:
     worlds: list[Any] = []
@@ -375,22 +364,6 @@ def test_half_a_character_in_an_agent_below_is_refused_before_the_run_begins() -
         leaf = Agent(script("a"), [], policy(), instructions="\ud800").as_tool("leaf", "Help.")
         Agent(asked.append, [leaf], policy()).run("?")
     assert asked == []
-
-
-def test_no_more_agents_of_one_reply_are_at_work_than_may_be() -> None:
-    calls = [("leaf", {"task": task, "background": task != "c"}) for task in "abcd"]
-    events = of_two(Agent(script("a"), [], policy()), calls=calls, delta={"agents": {"max_parallel": 2}})
-    decided = [it.decision for it in events.run("?").events if isinstance(it, log.Decided)]
-    assert decided == ["allow", "allow", "deny", "deny"]
-
-
-def test_agents_may_speak_of_what_is_hidden_from_them() -> None:
-    leaf = Agent(lambda asked: LLMOutput(final_answer="done"), [], policy())
-    tools = [leaf.as_tool("mate", "", stays=True), leaf.as_tool("to_leaf", "", hands_over=True)]
-    for name, key in (("mate", "task"), ("to_leaf", "why")):
-        root = policy(redact={"kinds": ["email"]}, on_deny="terminate")
-        made = Agent(script([[name, {key: "a@b.test"}]], *["done"] * 3), tools, root).run("q")
-        assert made.ending == "final_answer" and "a@b.test" not in str(made.events)
 
 
 def test_an_agent_that_ends_and_was_not_started_makes_no_run() -> None:

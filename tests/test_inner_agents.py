@@ -227,13 +227,6 @@ def test_what_ends_a_run_is_not_for_a_function_to_catch(project: Path, denied: s
     assert sum(isinstance(it, log.Proposed) for it in made.events) <= 6
 
 
-def test_the_model_has_no_inner_agent_work(project: Path) -> None:
-    turns = [("reader", {"task": "evil"})], *ONE_CALL
-    made = proved(lead_of(project, research_of(reader_in(project), "one"), turns=turns), project / "out")
-    decided = [(it.at, it.decision) for it in made.events if isinstance(it, log.Decided)]
-    assert decided[:3] == [("1.c0.d", "deny"), ("2.c0.d", "allow"), ("2.c0.g1.d", "allow")]
-
-
 def test_a_function_whose_calls_are_all_denied_has_failed(project: Path) -> None:
     @tachograph.tool(agents=[reader_in(project).as_tool("reader", "Reads.")])
     def research(topic: str) -> Generator[Any, Any, str]:
