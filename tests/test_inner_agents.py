@@ -106,22 +106,6 @@ def test_it_is_the_same_in_an_event_loop_and_on_a_virtual_clock(project: Path) -
     assert result_in(made.events) == result_in(scripted.events) == {"result": ["final_answer: alpha"]}
 
 
-def test_it_may_do_no_more_than_the_agent(project: Path) -> None:
-    research = research_of(reader_in(project), "one")
-    without = policy(tool_registry={"allowed": ["research", "echo", "look"]})
-    told = lead_of(project, research, without).run("?")
-    assert result_in(told.events) == {"result": ["policy_denied: None"]}
-    ended = lead_of(project, research, policy(agents={"max_children": 0}, on_deny="terminate")).run("?")
-    assert ended.ending == "policy_denial_terminal"
-    assert not [event for event in ended.events if isinstance(event, log.CallEnded)]
-
-
-def test_what_it_uses_up_counts(project: Path) -> None:
-    research = research_of(reader_in(project), *"abcd")
-    made = lead_of(project, research, policy(loop_budget={"max_iterations": 4})).run("?")
-    assert made.ending == "loop_budget" and sum(isinstance(it, log.ModelReplied) for it in made.events) == 4
-
-
 def test_no_secret_that_an_agent_finds_is_recorded(project: Path) -> None:
     """Nor one that code says, which a replay hears again when the key of the placeholders is gone."""
     reader = reader_in(project, "someone@mail.test knows")

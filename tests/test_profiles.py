@@ -180,25 +180,6 @@ def policy(*names: str, **delta: Any) -> Policy:
     return Policy.from_dict(merged(merged(POLICY, {"tool_registry": {"allowed": names}, **own}), delta))
 
 
-def test_one_tool_starts_agents_by_their_type(project: Path) -> None:
-    mounts, looks = {"book": "book"}, script([("look", {"path": "book/a.txt"})], "alpha")
-    reader = Agent(looks, ["look"], policy("look"), mounts=mounts)
-    writer = Agent(script("written"), [], policy())
-    types = [reader.as_tool("reader", "Reads."), writer.as_tool("writer", "Writes.")]
-    asked = [
-        {"type": name, "description": "d", "prompt": f"as {name}"} for name in ("reader", "writer", "singer")
-    ]
-    calls = [("delegate", arguments) for arguments in asked]
-    tools = [tachograph.delegate(types)]
-    lead = Agent(script(calls, "done"), tools, policy("delegate", "look"), mounts=mounts)
-    made = proved(lead, project / "out")
-    started = [event for event in made.events if isinstance(event, AgentStarted)]
-    assert [(it.question, len(it.tools)) for it in started] == [("as reader", 1), ("as writer", 0)]
-    decided = [event.decision for event in made.events if isinstance(event, Decided) and "/" not in event.at]
-    assert decided == ["allow", "allow", "deny"]
-    assert "reader: Reads." in json.dumps(lead.all_tools[0].input_schema)
-
-
 def test_one_tool_starts_agents_on_two_levels(project: Path) -> None:
     leaf = Agent(script("alpha"), [], policy()).as_tool("leaf", "Reads.")
     call = [("delegate", {"type": "leaf", "description": "d", "prompt": "p"})]
@@ -245,6 +226,7 @@ def test_an_answer_is_read_as_of_who_gave_it(project: Path, kind: Any, answer: s
 
 def test_delegate_is_for_agents(project: Path) -> None:
     agent = Agent(script("done"), [], policy())
+    assert "a: A." in json.dumps(tachograph.delegate([agent.as_tool("a", "A.")]).input_schema)
     for wrong in ([], [tachograph.tool(effect="pure")(len_of)], [agent.as_tool("a", "A.", hands_over=True)]):
         with pytest.raises(ToolError):
             tachograph.delegate(wrong)
