@@ -78,7 +78,7 @@ def test_a_task_is_read(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (task.spec.question, task.spec.seed, task.began) == ("What is there?", 7, 1_767_225_600 * 10**9)
     assert task.policy.file == "policy/p.yaml" and [tool.name for tool in task.tools] == ["read", "write"]
-    assert task.run_spec().models[0].name.path == "stub" and task.spec.expected.spans == {"tool_call": 1}
+    assert task.head().model.path == "stub" and task.spec.expected.spans == {"tool_call": 1}
     commented, other = made(tmp_path, f"# more\n{TASK}"), made(tmp_path, TASK.replace("7", "8"))
     assert commented.digest == task.digest != other.digest
 

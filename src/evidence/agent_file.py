@@ -18,8 +18,7 @@ from ..runtime.formats.strict_json import digest
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import Gates, RunSpec, gates_of
 from ..runtime.mcp.server import PROFILES, profile_names, tool_names
-from ..runtime.models.fallback import choice_of
-from ..runtime.models.types import Model
+from ..runtime.models.types import Model, choice_of
 from ..runtime.policy.consistency import check_names, check_prices
 from ..runtime.policy.policy import Policy
 from ..runtime.schema.answer_type import AnswerType
@@ -145,7 +144,6 @@ class AgentFile:
             "",
             question,
             gates,
-            choices,
             models,
             "\n\n".join(words),
             hooks=[hooks for hooks, _ in self._hooks.values()],

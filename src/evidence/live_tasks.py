@@ -15,7 +15,7 @@ from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import AgentStarted, Event, RunEnded, RunStarted
 from ..runtime.log.values import ModelChoice, ModelName
 from ..runtime.loop.state import RunSpec
-from ..runtime.models.fallback import choice_of
+from ..runtime.models.types import choice_of
 from ..runtime.policy.prices import key_of
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real

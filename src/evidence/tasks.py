@@ -23,8 +23,8 @@ from ..runtime.log import events as log
 from ..runtime.log.values import THIS_STEP, Forked
 from ..runtime.loop.state import Gates, RunSpec
 from ..runtime.mcp.server import LOCK, ServerPlace, read_lock, server_at
-from ..runtime.models.fallback import choice_of
 from ..runtime.models.scripted import Script
+from ..runtime.models.types import choice_of
 from ..runtime.policy.consistency import check_mounts, check_prices, check_redaction
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key

@@ -16,6 +16,7 @@ from ..runtime.formats.escape import truncate
 from ..runtime.log import events as log
 from ..runtime.log.journal import Diverged
 from ..runtime.loop.state import RunSpec
+from ..runtime.models.types import choice_of
 from ..runtime.policy.consistency import check_prices
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Verdict
@@ -141,7 +142,7 @@ def what_if(
         PolicyError: The policy does not fit the tools, or knows no price of a model.
     """
     spec, lines = source.run_spec(), recorded_log(folder, name)
-    check_prices(policy, (model.name for model in spec.models))
+    check_prices(policy, (choice_of(it).name for it in spec.models))
     old, head = source.policy if of is None else of, cast(log.RunStarted, lines[0].event)
 
     def other(gate: Gate) -> Gate:

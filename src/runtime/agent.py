@@ -21,9 +21,9 @@ from .loop.state import RunSpec, gates_of
 from .loop.team import team_tool
 from .mcp.server import McpServer
 from .models.failure_messages import with_all_results
-from .models.fallback import Fallback, choice_of, is_model, models_of
+from .models.fallback import Fallback, is_model, models_of
 from .models.langchain_messages import ChatModel
-from .models.types import Model, Piece, clean_text, read_history
+from .models.types import Model, Piece, choice_of, clean_text, read_history
 from .policy.consistency import check_mounts, check_names, check_prices, check_redaction
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
@@ -182,7 +182,6 @@ class Agent:
             run_id,
             question,
             self._gates,
-            [choice_of(model) for model in self.models],
             self.models,
             self.instructions,
             hooks=self.hooks,

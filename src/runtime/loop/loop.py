@@ -36,7 +36,7 @@ from ..formats.strict_json import digest
 from ..log import events as log
 from ..log.values import USER
 from ..models.failure_messages import ask_for_summary, heard, refused_answer, summed_up
-from ..models.types import LLMInput, Messages
+from ..models.types import LLMInput, Messages, choice_of
 from ..policy.leaf import Step
 from ..policy.prices import key_of
 from ..schema.answer_type import AnswerMismatch
@@ -207,13 +207,13 @@ async def _ask_model(run: RunState, key: str, messages: Messages) -> log.ModelRe
     spec = run.spec
     schema = spec.output.schema if spec.output and key == "m" else None  # a summary is text
     attempts = 0
-    for number, choice in enumerate(spec.models):
-        model = key_of(choice.name)
+    for number, ask in enumerate(spec.models):
+        model = key_of(choice_of(ask).name)
         reserved = run.authority.reserve(model)
         request = LLMInput(
             spec.run_id, run.step, messages, spec.gates.offers, reserved.tokens, spec.instructions, schema
         )
-        effect = AskModel(request, spec.redactor, spec.ask[number], number)
+        effect = AskModel(request, spec.redactor, ask, number)
         outcome, attempts = await with_retries(run, key, effect, idempotent=True, before=attempts)
         usage = outcome.usage if isinstance(outcome, log.ModelReplied) else None
         run.cost += run.authority.settle(reserved, model, usage)

@@ -12,8 +12,8 @@ from ...fail import catalog
 from ..branches import Branch
 from ..driver import Driver
 from ..log.events import Decided, Ended, HandedOver
-from ..log.values import USER, Call, Forked, ModelChoice, PolicyHead, ToolOffer, WindowLimits
-from ..models.types import Message, Model
+from ..log.values import USER, Call, Forked, PolicyHead, ToolOffer, WindowLimits
+from ..models.types import Message, Model, choice_of
 from ..policy.gate import Gate
 from ..policy.policy import Policy
 from ..redaction.redactor import Redactor
@@ -62,8 +62,7 @@ class RunSpec(Struct, frozen=True):
         run_id: Its name.
         question: What is asked.
         gates: Its gates.
-        models: The model, and its fallbacks.
-        ask: Their functions, or what stands for them where a record alone answers.
+        models: The functions of the model and of its fallbacks, or what stands for them where a record alone answers.
         each: Changes each agent that is started, such as its gate where another policy is tried.
         instructions: The system message.
         seed: Of the jitter of waits.
@@ -81,8 +80,7 @@ class RunSpec(Struct, frozen=True):
     run_id: str
     question: str
     gates: Gates
-    models: Sequence[ModelChoice]
-    ask: Sequence[Model]
+    models: Sequence[Model]
     instructions: str = ""
     seed: int = 0
     history: Sequence[Message] = ()
@@ -98,7 +96,7 @@ class RunSpec(Struct, frozen=True):
 
     def head(self) -> dict[str, Any]:
         """Return what a model is asked with beside the messages, as RunStarted and AgentStarted hold it."""
-        model, *fallbacks = self.models
+        model, *fallbacks = map(choice_of, self.models)
         return {
             "question": self.question,
             "model": model.name,

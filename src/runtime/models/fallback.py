@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...fail.errors import InputError
-from ..log.values import ModelChoice, ModelName
 from .langchain_messages import ChatModel, is_chat_model
 from .types import Model
 
@@ -52,11 +51,3 @@ def models_of(llm: Model | ChatModel | str | Fallback) -> tuple[Model, ...]:
 
         return (LangChainModel(llm),)  # type: ignore[arg-type]
     return (llm,)  # type: ignore[return-value]
-
-
-def choice_of(model: Any) -> ModelChoice:
-    """Return what a run is told of a model: its attributes `name` and `options`, or how the callable is called."""
-    name, options = getattr(model, "name", None), getattr(model, "options", None)
-    if not isinstance(name, ModelName):
-        name = ModelName("callable", getattr(model, "__name__", "model"))
-    return ModelChoice(name, options if isinstance(options, dict) else {})

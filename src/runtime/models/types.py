@@ -15,7 +15,7 @@ import msgspec
 from ...fail.errors import InputError
 from ..formats import strict_json
 from ..log.events import ModelReplied
-from ..log.values import Call, ToolOffer, Usage
+from ..log.values import Call, ModelChoice, ModelName, ToolOffer, Usage
 
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
 # of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)
@@ -163,6 +163,14 @@ class StreamingModel(Protocol):
 
 
 Model = Callable[[LLMInput], LLMOutput] | Callable[[LLMInput], Awaitable[LLMOutput]] | StreamingModel
+
+
+def choice_of(model: Any) -> ModelChoice:
+    """Return what a run is told of a model: its attributes `name` and `options`, or how the callable is called."""
+    name, options = getattr(model, "name", None), getattr(model, "options", None)
+    if not isinstance(name, ModelName):
+        name = ModelName("callable", getattr(model, "__name__", "model"))
+    return ModelChoice(name, options if isinstance(options, dict) else {})
 
 
 class _Unusable(Exception):
