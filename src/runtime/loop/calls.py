@@ -102,7 +102,7 @@ def _may_be_side_by_side(run: RunState, calls: list[Call]) -> bool:
     tools = [run.authority.strictest(call.name) if call.name in run.gate.tools else None for call in calls]
     only_read = all(it is not None and it.effect in ("pure", "read") and not it.inner for it in tools)
     limits = [one.gate.policy.limits.limits for one in run.authority.chain]
-    is_counted = any("max_attempts" in it for it in limits) or hooks.has(run, "before_call")
+    is_counted = any("max_attempts" in it for it in limits) or bool(hooks.asked(run, "before_call"))
     is_counted |= any((call.arguments or {}).get("background") is True for call in calls)
     return only_read and not is_counted and len({run.authority.key_of(call) for call in calls}) == len(calls)
 

@@ -71,14 +71,9 @@ class _Said(Struct, frozen=True):
         return Ruling(Verdict(decision, Rule.HOOK, clean_text(f"hooks/{self.by}"), self.value))
 
 
-def has(run: RunState, event: str) -> bool:
-    """Return whether a hook is asked at a point."""
-    return bool(_asked(run, event))
-
-
 async def before_model(run: RunState) -> Classification | None:
     """Ask before the model is asked. Returns what ends the run, or None."""
-    for hooks in _asked(run, "before_model"):
+    for hooks in asked(run, "before_model"):
         said = await _ask(run, "", hooks, "before_model", {"messages": [*run.window.messages()]})
         if (ended := _ended(run, said)) is not None:
             return ended
@@ -87,7 +82,7 @@ async def before_model(run: RunState) -> Classification | None:
 
 async def on_stop(run: RunState, answer: str) -> Classification | None:
     """Ask about the final answer. Returns what follows, or None if it stands."""
-    for hooks in _asked(run, "on_stop") if run.changes["sent_back"] < MAX_CHANGES else ():
+    for hooks in asked(run, "on_stop") if run.changes["sent_back"] < MAX_CHANGES else ():
         said = await _ask(run, "", hooks, "on_stop", {"answer": answer})
         if isinstance(said, _Said) and said.word == "send_back":
             run.changes["sent_back"] += 1
@@ -109,7 +104,7 @@ async def before_call(
         return call, decided
     for _ in range(MAX_CHANGES + 1):
         changed = False
-        for hooks in _asked(run, "before_call"):
+        for hooks in asked(run, "before_call"):
             said = await _ask(run, f"{key}.", hooks, "before_call", {"call": _plain(call)})
             if isinstance(said, Stopped):
                 return call, said
@@ -131,7 +126,7 @@ async def after_call(
     run: RunState, key: str, call: Call, result: dict[str, Any]
 ) -> dict[str, Any] | Ruling | Stopped:
     """Ask about a result. Returns the result as the model reads it, or an objection."""
-    for hooks in _asked(run, "after_call"):
+    for hooks in asked(run, "after_call"):
         about = {"call": _plain(call), "result": result}
         said = await _ask(run, f"{key}.", hooks, "after_call", about)
         if isinstance(said, Stopped):
@@ -159,12 +154,13 @@ def _ended(run: RunState, said: _Said | Stopped) -> Classification | None:
     return run.classify(StoppedByHook())
 
 
-def _asked(run: RunState, event: str) -> list[Hooks]:
-    asked: Sequence[Hooks] = run.spec.hooks
+def asked(run: RunState, event: str) -> list[Hooks]:
+    """Return the hooks that are asked at a point."""
+    own: Sequence[Hooks] = run.spec.hooks
     is_of_call = event in ("before_call", "after_call")
     if is_of_call and (run.guards or run.above is not None):  # they guard what is below too
-        asked = [*asked, *run.guards, *(() if run.above is None else _asked(run.above, event))]
-    return [hooks for hooks in asked if getattr(hooks, event) is not None] if asked else []
+        own = [*own, *run.guards, *(() if run.above is None else asked(run.above, event))]
+    return [hooks for hooks in own if getattr(hooks, event) is not None] if own else []
 
 
 async def _ask(

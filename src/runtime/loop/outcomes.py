@@ -95,12 +95,12 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
     kept = _OF_ALL if tool.hands_over else ("run_id", "seed", "redactor")
     spec = structs.replace(spec, **{name: getattr(run.spec, name) for name in kept}, instructions=text)
     # hooks guard what a call answers, and so have to see it before the model does
-    in_background = not hooks.has(run, "after_call") and (tool.stays or call.arguments.get("background"))
+    in_background = not hooks.asked(run, "after_call") and (tool.stays or call.arguments.get("background"))
     if tool.hands_over:
         told = {"state": "handed over"}
         run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
         run.hand_over(key, spec)
-        if hooks.has(run, "after_call"):  # they would not see what those in the background answer
+        if hooks.asked(run, "after_call"):  # they would not see what those in the background answer
             await run.stop_children(resting=True)
         return Told(run.classify(Succeeded(recovered=False)), told)
     child = run.mate(tool.name) if tool.stays else None
