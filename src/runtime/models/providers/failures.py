@@ -39,11 +39,6 @@ class Unaddressed(NamedTuple):
     key_variable: str = "its key"
 
 
-def is_transient(status: int) -> bool:
-    """Return whether an HTTP status is worth another attempt."""
-    return status in (408, 409, 425, 429) or status >= 500
-
-
 def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun: bool) -> Exception:
     """Return the exception to raise.
 
@@ -67,13 +62,14 @@ def failure_of(error: BaseException, endpoint: Endpoint | Unaddressed, *, begun:
     if status >= 300:
         headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
         is_spent = word in _SPENT_WORDS
+        is_passing = status in (408, 409, 425, 429) or status >= 500
         advice = "check the model's name, address and options"
         if status in (401, 403):
             advice = f"check {endpoint.key_variable}"
-        elif is_transient(status):
+        elif is_passing:
             advice = f"{'its quota is used up' if is_spent else 'it is busy or failing'}: try again later"
         told = f"{host} answered {status} {type(error).__name__}; {advice}"
-        if is_transient(status) and not is_spent and headers.get("x-should-retry") != "false":
+        if is_passing and not is_spent and headers.get("x-should-retry") != "false":
             return TransientModelError(told, retry_after_ms=_after(headers), status=status, service_text=said)
         return ModelError(told, status=status, service_text=said)
     kind = TransientModelError if is_lost or word in _TRANSIENT_WORDS else ModelError
