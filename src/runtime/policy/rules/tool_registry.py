@@ -7,7 +7,6 @@ from typing import Any
 
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
-from ...log.values import Call
 from ...tools.contract import Tool
 from ..leaf import Leaf, Leaves, Policy, Question, Rule, Sample, Unreadable
 
@@ -63,9 +62,7 @@ class ToolRegistryRule(Rule):
         return [("/tool_registry", policy.names)]
 
     def points(self, question: Question, tool: Tool | None, leaves: Leaves) -> list[str | Unreadable]:
-        if not isinstance(question.about, Call):
-            return []
-        name = question.about.name
+        name = getattr(question.about, "name", None)  # as of each call, and it judges nothing else
         if type(name) is not str or not name.isascii():
             # no policy holds such a name, and it may be of a kind that nothing can look up
             return [Unreadable("the tool name is not ASCII text")]
