@@ -39,11 +39,11 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
             found[path.stem] = _tool(path)
     with suppress(InputError):
         found |= accepted_tools(root)
-    agents = [agent_tool(name, "", _Unread()) for name in profile_names(root)]
-    found |= {tool.name: tool for tool in (*agents, *([delegate(agents)] if agents else []))}
-    for name in profile_names(root):
-        found[f"to_{name}"] = agent_tool(f"to_{name}", "", _Unread(), hands_over=True)
-    return found | {name: team_tool(name) for name in TEAM_NAMES}
+    names = profile_names(root)
+    agents = [agent_tool(name, "", _Unread()) for name in names]
+    agents += [delegate(agents)] if agents else []
+    agents += [agent_tool(f"to_{name}", "", _Unread(), hands_over=True) for name in names]
+    return found | {tool.name: tool for tool in (*agents, *map(team_tool, TEAM_NAMES))}
 
 
 class _Unread:
