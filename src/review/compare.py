@@ -159,7 +159,8 @@ def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
     def sample(name: str) -> Sample:
         tool = new.tools.get(name)
         call = sample_call(new, tool, calls.get(name, ())) if tool is not None else None
-        return Sample(new.policy, tool, call)
+        declared = tool.input_schema.get("properties", {}) if tool is not None else {}
+        return Sample(new.policy, name, declared, call)
 
     # what an earlier policy does not let be called is told by its name, and what is not called at all meets nothing
     called = [name for name in new.policy.names.allowed if _may_be_called(new, name)]

@@ -133,12 +133,14 @@ class Sample(Struct, frozen=True):
 
     Attributes:
         policy: The policy that is to allow it.
-        tool: The tool that it is to be about; None for a step.
+        tool: The name of the tool that it is to be about; "" for a step.
+        declared: The schemas of the arguments that the tool declares, by name.
         call: A call of that tool that the policy allows; None where none is known.
     """
 
     policy: Policy
-    tool: Tool | None = None
+    tool: str = ""
+    declared: Mapping[str, Any] = {}
     call: Call | None = None
 
     def asked(self, **more: Any) -> Iterator[Question]:

@@ -110,8 +110,7 @@ class ArgSchemaRule(Rule):
         return f"argument {place} violates {wrong.keyword}" + (f" ({quote_untrusted(said)})" if said else "")
 
     def questions(self, point: ArgumentsPoint | None, sample: Sample) -> Iterator[Question]:
-        declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
-        for name, schema in declared.items():
+        for name, schema in sample.declared.items():
             if not isinstance(schema, dict) or VALUE_LIMITS.isdisjoint(schema):
                 continue
             limits = {key: schema[key] for key in KEYWORDS.keys() & VALUE_LIMITS & schema.keys()}

@@ -84,7 +84,6 @@ class RedactRule(Rule):
         return f"this tool {'is' if allowed else 'is not'} given secrets of the kind {point}"
 
     def questions(self, point: str, sample: Sample) -> Iterator[Question]:
-        declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
-        for name, schema in declared.items():
+        for name, schema in sample.declared.items():
             if isinstance(schema, dict) and schema.get("type") == "string":
                 yield from sample.with_arguments({name: f"<secret:{point}:000000>"})

@@ -122,9 +122,7 @@ class ResourcesRule(Rule):
         return f"nothing says what the text at {pointer} is: add {line}, or url, path:read, path:write or any"
 
     def questions(self, point: TextPoint, sample: Sample) -> Iterator[Question]:
-        if sample.tool is None:
-            return
-        urls, paths = reached(sample.policy, sample.tool.name).entries, sample.policy.mounts.modes
+        urls, paths = reached(sample.policy, sample.tool).entries, sample.policy.mounts.modes
         for text in (*_TEXTS, *[*urls][:1], *(f"{mount}/example.txt" for mount in paths)):
             arguments = with_value(point.path, text)
             if isinstance(arguments, dict):

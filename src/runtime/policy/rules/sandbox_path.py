@@ -119,8 +119,7 @@ class SandboxPathRule(Rule):
         return f"{mount} is read-only" if point.mount in leaf.modes else f"{mount} is not in {where}"
 
     def questions(self, point: PathPoint, sample: Sample) -> Iterator[Question]:
-        if sample.tool is not None:
-            yield Question(Touch(point.path, point.access), sample.tool.name)
+        yield Question(Touch(point.path, point.access), sample.tool)
 
 
 def usable(policy: Policy, tool: str) -> Mounts:

@@ -261,14 +261,14 @@ class UrlAllowlistRule(Rule):
         return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not allowed"
 
     def questions(self, point: UrlPoint | None, sample: Sample) -> Iterator[Question]:
-        if point is None or sample.tool is None:
+        if point is None:
             return
         targets = [(point.target.url, point.method)]
         if point.address:  # of whichever host
-            entries = reached(sample.policy, sample.tool.name).entries.values()
+            entries = reached(sample.policy, sample.tool).entries.values()
             targets = [(entry.url, min(methods)) for entry, methods in islice(entries, 1)]
         for url, method in targets:
-            yield Question(Reach(url, method, point.address), sample.tool.name)
+            yield Question(Reach(url, method, point.address), sample.tool)
 
 
 def reached(policy: Policy, tool: str) -> Urls:
