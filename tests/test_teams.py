@@ -9,7 +9,6 @@ import pytest
 
 import tachograph
 from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, SyncSession, ToolCall
-from tachograph.evidence.verify import verify
 from tachograph.runtime.log import events as log
 from tests.commands import Capsys, output_of
 from tests.project import BOARD, POLICY, TEAM, make_project, merged, proved, rewrite
@@ -107,16 +106,6 @@ def test_what_a_stopped_mate_has_claimed_is_free_again() -> None:
     assert [it["state"] for it in answers_of(made.events, "todos")[0]] == ["free"]
 
 
-def test_a_mate_that_is_told_more_is_not_started_again_and_not_counted_so() -> None:
-    lead = Scripted(
-        [told("anna", "1")], "wait", [told("anna", "2")], "wait", [told("ben", "3")], "wait", "done"
-    )
-    of = policy(agents={"max_children": 2, "max_parallel": 2})
-    made = team(lead, of, anna=Scripted("a", "b"), ben=Scripted("c")).run("go")
-    assert [event.decision for event in made.events if isinstance(event, log.Decided)] == ["allow"] * 3
-    assert count_of(made.events, log.AgentStarted) == 2
-
-
 def test_a_mate_that_rests_leaves_the_tokens_to_others() -> None:
     lead = Scripted([told("anna", "1")], "wait", [told("anna", "2")], "wait", "done")
     anna = Scripted("a", "b")
@@ -124,16 +113,6 @@ def test_a_mate_that_rests_leaves_the_tokens_to_others() -> None:
     most = [asked.max_output_tokens for asked in (*lead.asked, *anna.asked)]
     alone, beside = [most[0], most[2], most[4]], [most[1], most[3], most[5], most[6]]
     assert min(alone) > 9_900 and all(4_900 < it < 5_100 for it in beside)
-
-
-def test_a_turn_of_a_mate_is_none_of_the_conversation(tmp_path: Path) -> None:
-    lead = Scripted([told("anna", "1")], "wait", [told("anna", "2")], "wait", "too late")
-    agent = team(lead, policy(loop_budget={"max_turn_iterations": 5}), anna=Scripted("a", "b"))
-    with SyncSession(agent, tmp_path / "talk") as session:
-        turn = session.ask("go")
-        assert (turn.number, turn.ending, len(lead.asked)) == (1, "loop_budget", 4)
-        session.close()
-    assert verify(tmp_path / "talk", "talk") == [] == tachograph.check(agent, tmp_path / "talk")
 
 
 def test_a_mate_stays_from_turn_to_turn_and_ends_with_the_conversation(tmp_path: Path) -> None:
@@ -149,19 +128,6 @@ def test_a_mate_stays_from_turn_to_turn_and_ends_with_the_conversation(tmp_path:
     assert (count_of(done.events, log.AgentStarted), count_of(done.events, log.AgentEnded)) == (1, 1)
     assert [type(event) for event in done.events[-2:]] == [log.AgentEnded, log.RunEnded]
     assert (tmp_path / "talk/run_report.md").read_text().count("## Turn ") == 2
-
-
-def test_a_mate_that_was_told_something_ends_with_a_turn_that_is_denied(tmp_path: Path) -> None:
-    calls = [("send_message", {"to": "anna", "text": "2"}), ("shell", {})]
-    lead, anna = Scripted([told("anna", "1")], "wait", "one", calls), Scripted("a", "b")
-    with SyncSession(team(lead, policy(on_deny="terminate"), anna=anna), tmp_path / "talk") as session:
-        assert [session.ask("go").ending, session.ask("on").ending] == [
-            "final_answer",
-            "policy_denial_terminal",
-        ]
-        done = session.close()
-    assert len(anna.asked) == 1
-    assert [it.ending for it in done.events if isinstance(it, log.AgentEnded)] == ["cancelled"]
 
 
 def test_mates_write_to_each_other_by_name() -> None:
@@ -245,25 +211,6 @@ def test_a_plan_is_asked_of_who_goes_on(tmp_path: Path) -> None:
         session.plan()
         assert session.ask("on").answer == "again"
         assert answers_of(session.close().events, "planning") == [False, True]
-
-
-def test_a_mate_of_before_a_plan_is_not_told_more(tmp_path: Path) -> None:
-    lead = Scripted(
-        [("exit_plan", {"plan": "p"})], [told("anna", "1")], "wait", "one", [told("anna", "2")], "wait", "two"
-    )
-    anna = Scripted([todo("a")], "a", [todo("b")], "b")
-    tool = Agent(anna, [*BOARD], policy()).as_tool("anna", "Works.", stays=True)
-    plan = policy(tool_registry={"allowed": ["anna", "exit_plan"]})
-    agent = Agent(lead, [tool, *TEAM, *BOARD], policy(), plan=plan, approve=lambda asked: True)
-    with SyncSession(agent, tmp_path / "talk") as session:
-        assert session.ask("go").answer == "one"
-        session.plan()
-        assert session.ask("on").answer == "two"
-        done = session.close()
-    assert answers_of(done.events, "created") == [True]
-    assert [it.rule for it in done.events if isinstance(it, log.Decided) and it.decision == "deny"] == [
-        "tool_registry"
-    ]
 
 
 async def test_a_call_to_a_mate_that_ended_meanwhile_is_decided_anew() -> None:
