@@ -96,7 +96,7 @@ def test_each_loop_and_each_process_has_a_client(serve: Any, language: Any, monk
 
     async def ask_twice() -> None:
         await asyncio.gather(made(asked("?")), made(asked("?")))
-        clients.append(await made._clients.of_this_loop())
+        clients.append(await made._client())
 
     for _ in range(2):
         asyncio.run(ask_twice())
@@ -104,20 +104,20 @@ def test_each_loop_and_each_process_has_a_client(serve: Any, language: Any, monk
 
     async def fork() -> None:
         await made(asked("?"))
-        parents = await made._clients.of_this_loop()
+        parents = await made._client()
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -1)
-            assert await made._clients.of_this_loop() is not parents and not parents.is_closed()
-        assert await made._clients.of_this_loop() is parents
+            assert await made._client() is not parents and not parents.is_closed()
+        assert await made._client() is parents
 
     asyncio.run(fork())
 
     class Ended:  # a loop that another thread forgets in this moment
         def is_closed(self) -> bool:
-            made._clients._of.clear()
+            made._clients.clear()
             return True
 
-    made._clients._of[os.getpid(), Ended()] = None
+    made._clients[os.getpid(), Ended()] = None
     assert asyncio.run(made(asked("?"))).final_answer == "hi"
 
 

@@ -46,7 +46,10 @@ class ProviderModel:
     ) -> None:
         self.name, self.options = name, options
         self._service, self._endpoint, self._timeout_s = service, endpoint, timeout_s
-        self._clients = LoopClients(self._client)
+        # of each event loop in each process its client, and what closes that when the loop shuts down
+        self._clients: dict[
+            tuple[int, asyncio.AbstractEventLoop], tuple[Any, AsyncGenerator[None, None]]
+        ] = {}
 
     def __repr__(self) -> str:
         return f"<model {self.name.provider}:{self.name.name} at {self._endpoint.host}>"
@@ -89,7 +92,7 @@ class ProviderModel:
 
     async def _converse(self, body: JsonObject, reply: Blocks | Chunks, told: Callable[[str], None]) -> None:
         """Send a request and feed the reply. Raises anything that the SDK raises before the reply is whole."""
-        client = await self._clients.of_this_loop()
+        client = await self._client()
         # events as plain data, with what the SDK does not know of
         kind = self._service.sdk.AsyncStream[object]
         asking = client.post(self._service.path, cast_to=object, body=body, stream=True, stream_cls=kind)
@@ -105,8 +108,24 @@ class ProviderModel:
             if not reply.over:
                 raise
 
-    def _client(self) -> Any:
-        """Return a client of the SDK, for one event loop. httpx follows no redirect unless it is told to."""
+    async def _client(self) -> Any:
+        """Return the client of the running event loop, made where there is none yet.
+
+        It is closed when its loop shuts down, as `asyncio.run` does. A process that was forked never uses or closes one
+        that it inherited: its connections are those of the parent.
+        """
+        pid, loop = os.getpid(), asyncio.get_running_loop()
+        if (pid, loop) not in self._clients:
+            # other threads, with loops of their own, do the same at the same time
+            for old in [old for old in list(self._clients) if old[0] == pid and old[1].is_closed()]:
+                self._clients.pop(old, None)
+            client = self._made()
+            self._clients[pid, loop] = client, _kept(client, pid)
+            await anext(self._clients[pid, loop][1])  # from now on the loop closes it at its end
+        return self._clients[pid, loop][0]
+
+    def _made(self) -> Any:
+        """Make a client of the SDK. httpx follows no redirect unless it is told to."""
         timeout = httpx2.Timeout(self._timeout_s, connect=min(10.0, self._timeout_s))
         has_proxies = not self._endpoint.is_loopback
         http = httpx2.AsyncClient(timeout=timeout, trust_env=has_proxies, event_hooks={"response": [_bound]})
@@ -164,30 +183,6 @@ async def _bound(response: Any) -> None:
     is_compressed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
     if is_compressed or (response.is_success and _EVENT_STREAM not in kind):
         raise InvalidModelOutput("the reply is not a plain stream of events: check the address")
-
-
-class LoopClients:
-    """The clients of event loops, one each.
-
-    A client is closed when its loop shuts down, as `asyncio.run` does. A process that was forked never uses or closes
-    one that it inherited: its connections are those of the parent.
-    """
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._of: dict[tuple[int, asyncio.AbstractEventLoop], tuple[Any, AsyncGenerator[None, None]]] = {}
-
-    async def of_this_loop(self) -> Any:
-        """Return the client of the running event loop, made where there is none yet."""
-        pid, loop = os.getpid(), asyncio.get_running_loop()
-        if (pid, loop) not in self._of:
-            # other threads, with loops of their own, do the same at the same time
-            for old in [old for old in list(self._of) if old[0] == pid and old[1].is_closed()]:
-                self._of.pop(old, None)
-            client = self._make()
-            self._of[pid, loop] = client, _kept(client, pid)
-            await anext(self._of[pid, loop][1])  # from now on the loop closes it at its end
-        return self._of[pid, loop][0]
 
 
 async def _kept(client: Any, pid: int) -> AsyncGenerator[None, None]:
