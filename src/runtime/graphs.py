@@ -82,8 +82,7 @@ class Graph:
         """
         if len({tool.name for tool in self.agents}) < max(1, len(self.agents)):
             raise ToolError("the graph names an agent, or two are called the same", remedy="use as_tool")
-        rest: Any = {"idempotent": True, "inner": self.agents}
-        return Tool(name, description, TASK, ENDED, "write", self.run, **rest)
+        return Tool(name, description, TASK, ENDED, "write", self.run, idempotent=True, inner=self.agents)
 
     def as_agent(self, policy: Policy, *, name: str = "graph", **rest: Any) -> Agent:
         """Return an agent that has the graph work on what it is asked, and asks no model of its own.

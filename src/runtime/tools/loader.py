@@ -69,8 +69,7 @@ def _tool(module: Any, name: str, label: str, source: bytes) -> Tool:
     """Return the tool that a module is. Raises ToolError with all that it lacks."""
     run, transient = getattr(module, "run", None), getattr(module, "TRANSIENT", ())
     given: dict[str, Any] = {what: getattr(module, what, None) for what in _NEEDED}
-    kinds = {what: type(other) for what, other in _NEEDED.items()}
-    lacks = {what: kind.__name__ for what, kind in kinds.items() if not isinstance(given[what], kind)}
+    lacks = {what: type(it).__name__ for what, it in _NEEDED.items() if not isinstance(given[what], type(it))}
     lacks |= {} if callable(run) else {"run": "function"}
     lacks |= {} if isinstance(transient, tuple) else {"TRANSIENT": "tuple"}
     wrong = []
