@@ -7,6 +7,7 @@ denies; where it has an example, both gates have decided it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice, product
 from typing import Any, Final, Literal
@@ -130,12 +131,10 @@ def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> 
     """Return a tool that fits what both policies say of it: the known one, or a stand-in."""
     tool = tools.get(name)
     if tool is not None:
-        try:
+        with suppress(PolicyError):  # one of the policies may be of a time when the tool was another one
             for policy in (old, new):
                 check_tool_rules(policy, [tool])
             return tool
-        except PolicyError:
-            pass  # one of the policies is of a time when the tool was another one
     rules = [policy.tool_rules(name) for policy in (old, new)]
     resources = {pointer for it in rules for pointer in it.resources.kinds}
     is_foreign = any(it.effect for it in rules)

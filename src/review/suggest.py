@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -82,11 +83,9 @@ def _requests(gate: Gate, question: Question, denied_by: str) -> Iterator[Questi
 def _emptied(policy: Policy) -> Policy:
     data = copy.deepcopy(policy.data)
     for pointer in _EMPTIED:
-        *above, last = pointer[1:].split("/")
-        try:
-            get(data, "".join(f"/{key}" for key in above)).pop(last, None)
-        except KeyError:
-            continue
+        above, _, last = pointer.rpartition("/")
+        with suppress(KeyError):
+            get(data, above).pop(last, None)
     for rules in data.get("tools", {}).values():
         rules.update({key: [] for key in _EMPTIED_OF_TOOLS if key in rules})
     return Policy.from_dict(data)
