@@ -13,7 +13,7 @@ from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
 from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
-from ..runtime.log.lines import Damaged, Line, read_log
+from ..runtime.log.lines import Damaged, read_log
 from ..runtime.log.steps import finding, model_words, steps_of
 from ..runtime.models.types import call_text
 from ..runtime.policy.prices import in_words, key_of
@@ -57,18 +57,15 @@ def shown_log(file: Path) -> list[str]:
 
     Git shows no difference at all if the program that it gives a log to fails, and a log with a conflict is damaged.
     """
-    data = read_plain(file, MOST_BYTES)
+    data, rest = read_plain(file, MOST_BYTES), []
     try:
-        return _in_words(read_log(data))
+        lines = read_log(data)
     except Damaged as error:
         pieces = data.splitlines(keepends=True)
-        whole = read_log(b"".join(pieces[: error.number - 1]))
-        rest = b"".join(pieces[error.number - 1 :]).decode(errors="replace").splitlines()
-        return [*_in_words(whole), str(error), *rest]
-
-
-def _in_words(lines: Sequence[Line]) -> list[str]:
-    return [line_of(line.event, _LONGEST) for line in lines]
+        lines = read_log(b"".join(pieces[: error.number - 1]))
+        damaged = b"".join(pieces[error.number - 1 :]).decode(errors="replace")
+        rest = [str(error), *damaged.splitlines()]
+    return [*(line_of(line.event, _LONGEST) for line in lines), *rest]
 
 
 def line_of(event: log.Event, most: int = MOST) -> str:
