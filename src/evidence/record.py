@@ -148,12 +148,11 @@ async def _go_on(
             for at in settled.keys() - {*doubts}:
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "no effect has an unknown outcome"
                 raise errors.InputError("is no effect in doubt", file=at, remedy=known)
-            open_doubts = [at for at in doubts if at not in settled]
-            spec = taken_in(spec, [line.text for line in file.past])
             words = dict(settled)
-            if open_doubts:
+            if open_doubts := [at for at in doubts if at not in settled]:
                 from .doubts import probed  # few runs come here
 
+                spec = taken_in(spec, [line.text for line in file.past])
                 words |= probed(open_doubts, [line.event for line in file.past], spec, workspace)
             world = source.world(workspace)
             task, taken = "/".join(folder.parts[-2:]), set[str]()
