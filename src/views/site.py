@@ -18,10 +18,8 @@ from .markup import BEGIN, Html, document, element, link
 from .outline import tone_of
 from .page import page
 
-Runs = Sequence[tuple[str, Sequence[Event]]]
 
-
-def site(runs: Runs) -> Iterator[tuple[str, str]]:
+def site(runs: Sequence[tuple[str, Sequence[Event]]]) -> Iterator[tuple[str, str]]:
     """Yield path and text of each page, the index last.
 
     Args:
