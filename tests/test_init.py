@@ -37,7 +37,7 @@ sys.exit(any([commands(words.split(), standalone_mode=False) for words in sys.ar
     [
         ("plain", {}),
         ("ein Gerät/mit Leerzeichen", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
-        ("policy/in/another/project", {"TZ": "Pacific/Chatham", "PYTHONHASHSEED": "7"}),
+        ("policy/runs/another/project", {"TZ": "Pacific/Chatham", "PYTHONHASHSEED": "7"}),
     ],
 )
 def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, str]) -> None:
@@ -53,7 +53,8 @@ def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, 
         ran = subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, timeout=300)
         return ran.stdout.decode()
 
-    assert "tachograph check" in run(here, "-m", "tachograph", "init", os.path.relpath(project, here))
+    told = run(here, "-m", "tachograph", "init", os.path.relpath(project, here))
+    assert "tachograph check" in told.partition("policy/agent.yaml")[2]
     assert {path for path in tree(tmp_path) - before if not path.startswith(below)} == set()
     runs = {f"runs/first/{name}/state.jsonl" for name in ("answer", "denied")}
     policies = {"policy/agent.yaml", "policy/tests/agent.yaml"}

@@ -30,7 +30,7 @@ def init(folder: Path) -> None:
     from ..scaffold.new_project import new_project
 
     names = new_project(folder)
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts):
+    for path in sorted(it for it in folder.rglob("*") if it.is_file() and folder / "runs" not in it.parents):
         say(f"{path}")
     for name in names:
         say(f"{folder / 'runs' / name}: recorded")
