@@ -96,7 +96,7 @@ def test_its_faults_stand_at_addresses(tmp_path: Path) -> None:
     assert [at for at in others if task.fault(at) is not None] == []
 
 
-def test_of_what_nothing_comes_to_the_place_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_run_never_comes_to_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     late = "approvals:\n  - {step: 2, answer: allow}\nfaults:"
     task = made(tmp_path, TASK.replace("attempt: 2, raises: TimeoutError, ", "").replace("faults:", late))
     record(task, tmp_path / "runs/kind/name")

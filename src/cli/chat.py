@@ -86,9 +86,8 @@ def talk(
     if folder.is_dir():
         raise InputError("the conversation has ended", file=project.label(name), remedy="begin another one")
     if (past and (llm or options)) or (task is None and (llm or options or base_url)):
-        given = "the options of a model" if task is None else "--llm and --llm-option"
-        remedy = f"leave out {given}"
-        raise InputError("goes on with its own model", file=project.label(name), remedy=remedy)
+        what = "the options of a model" if task is None else "--llm and --llm-option"
+        raise InputError("goes on with its own model", file=project.label(name), remedy=f"leave out {what}")
 
     def begin(partial: Path | None, started: Callable[[Real], None]) -> RunSource:
         def began(world: Real) -> None:
@@ -112,9 +111,8 @@ def talk(
     if folder.is_dir():
         project.write_list()
         ended = [made.ended.ending, made.ended.mode] if made is not None and code != OK else []
-        ending = "".join(f"{word}, " for word in ended if word)
-        turns = count(len(chat.lines.ends()), "turn")
-        say(f"{name}: {ending}{turns}, recorded in {project.label(name)}")
+        told = ", ".join([*filter(None, ended), count(len(chat.lines.ends()), "turn")])
+        say(f"{name}: {told}, recorded in {project.label(name)}")
     elif chat.was_said:
         rest = [f" --base-url {base_url}"] if base_url else []
         rest += [f" --agent {project.named}"] if isinstance(project, AgentRecords) else []

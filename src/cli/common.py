@@ -106,9 +106,8 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     try:
         return Project(start)
     except InputError:
-        for run in runs:
-            if is_from_code(where_it_lies(Path(run))):
-                raise of_code(run) from None
+        for run in (run for run in runs if is_from_code(where_it_lies(Path(run)))):
+            raise of_code(run) from None
         raise
 
 

@@ -97,8 +97,8 @@ def policy_check(files: tuple[Path, ...]) -> None:
     for path in files:
         loaded = Policy.load(path)
         root = root_around(path.parent)
-        known = set() if root is None else tool_names(root)
-        if known:  # another policy may be of functions in code
+        # another policy may be of functions in code
+        if root is not None and (known := tool_names(root)):
             check_names(loaded, known)
         rest = "policy decide, policy test and run hold it against the arguments of tools"
         say(f"{path}: no problem found (version {loaded.version}); {rest}")

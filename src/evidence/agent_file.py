@@ -179,10 +179,7 @@ class Profile(AgentFile):
         above, pointer = named_by
         known = profile_names(above.root)
         if name not in known:
-            otherwise = (
-                f"name one of {', '.join(sorted(known))}" if known else f"write {PROFILES}/{name}.yaml"
-            )
-            remedy = did_you_mean(name, known, otherwise)
+            remedy = did_you_mean(name, known, f"write {PROFILES}/{name}.yaml")
             raise above.error(pointer, f"there is no profile {name[:80]!a}", remedy)
         super().__init__(above.root, read_profile(above.root, name), above.shared)
         self._team = team

@@ -49,13 +49,7 @@ def examine(start: Path) -> list[Finding]:
     """Return findings on the installation, and on the project that a folder lies in. Tools and hooks are imported."""
     found = [*_installation()]
     try:
-        project = Project(start)
-        own = project.root / _NAME
-        if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
-            found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
-        found.append(Finding("ok", "project", str(project.root)))
-        for findings in (_sources(project), _runs(project)):
-            found.extend(findings)
+        found += _of_project(Project(start))
     except (InputError, OSError) as error:  # what was found before stays
         found.append(Finding("bad", "project", str(error)))
     return found
@@ -70,8 +64,11 @@ def _installation() -> Iterator[Finding]:
         yield Finding("warn" if missing else "ok", what, words)
 
 
-def _sources(project: Project) -> Iterator[Finding]:
-    root = project.root
+def _of_project(project: Project) -> Iterator[Finding]:
+    root, own = project.root, project.root / _NAME
+    if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
+        yield Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {root}")
+    yield Finding("ok", "project", str(root))
     tools = sorted(path.stem for path in (root / "tools").glob("*.py"))
 
     def policy(name: str) -> None:
@@ -83,6 +80,13 @@ def _sources(project: Project) -> Iterator[Finding]:
     yield from _each("profiles", sorted(profile_names(root)), lambda name: read_profile(root, name))
     yield from _each("tools", tools, lambda name: load_tools([name], root))
     yield from _each("tasks", project.task_names(), lambda name: project.task_of(name).run_spec())
+    is_open = project.open_names()
+    waiting = [str(not_ended(f"runs/{name}", partial_of(project.folder(name)))) for name in is_open]
+    yield from _all("open runs", "none", waiting, "warn")
+    rejected = sorted((root / ".tachograph" / "rejected").glob("*/run_report.md"))
+    kept = [f"{os.path.relpath(path.parent)}; read its report, then remove it" for path in rejected]
+    yield from _all("rejected runs", "none", kept, "warn")
+    yield from _all("list of runs", "agrees with tasks and runs", project.problems(), "warn")
 
 
 def _each(what: str, names: Sequence[str], look: Callable[[str], object]) -> Iterator[Finding]:
@@ -104,13 +108,3 @@ def _all(what: str, words: str, wrong: list[str], status: Literal["warn", "bad"]
         yield Finding(status, what, line)
     if wrong[_MOST:]:
         yield Finding(status, what, f"and {len(wrong) - _MOST} more")
-
-
-def _runs(project: Project) -> Iterator[Finding]:
-    names = project.open_names()
-    waiting = [str(not_ended(f"runs/{name}", partial_of(project.folder(name)))) for name in names]
-    yield from _all("open runs", "none", waiting, "warn")
-    rejected = sorted((project.root / ".tachograph" / "rejected").glob("*/run_report.md"))
-    kept = [f"{os.path.relpath(path.parent)}; read its report, then remove it" for path in rejected]
-    yield from _all("rejected runs", "none", kept, "warn")
-    yield from _all("list of runs", "agrees with tasks and runs", project.problems(), "warn")

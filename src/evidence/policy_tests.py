@@ -158,10 +158,9 @@ def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
 
 
 def _question(test: PolicyTest, policy: Policy) -> Question:
-    if test.reach is not None:
-        return Question(Reach(*structs.astuple(test.reach)), test.tool, test.used)
-    if test.touch is not None:
-        return Question(Touch(*structs.astuple(test.touch)), test.tool, test.used)
+    for kind, met in ((Reach, test.reach), (Touch, test.touch)):
+        if met is not None:
+            return Question(kind(*structs.astuple(met)), test.tool, test.used)
     if test.call is None:
         return Question(Step(), "", test.used)
     call = policy.as_in_a_run(read_call("tc_1_0", test.call.tool, test.call.arguments))

@@ -150,7 +150,7 @@ class FaultSpec(Part, frozen=True):
 
     def is_at(self, at: str) -> bool:
         """Return whether it is what goes wrong with the effect at an address."""
-        step = f"{_place(self.agent)}{self.step}"
+        step = f"{self.agent}/{self.step}".removeprefix("/")
         number = at.removeprefix(f"{step}.m" if self.target == "model" else f"{step}.c{self.call}.i")
         return number != at and number.isdecimal() and self.attempt in (None, int(number))
 
@@ -201,7 +201,7 @@ class ScriptedAnswer(Part, frozen=True):
 
     def is_at(self, at: str) -> bool:
         """Return whether it is the answer to the question at an address."""
-        return at == f"{_place(self.agent)}{self.step}.c{self.call}.p"
+        return at == f"{self.agent}/{self.step}.c{self.call}.p".removeprefix("/")
 
 
 class Expected(Part, frozen=True):
@@ -308,11 +308,6 @@ class ProfileFile(AgentPart, frozen=True, kw_only=True):
     schema: Literal["profile/v1"]
     description: Annotated[str, Meta(min_length=1)]
     model: str = ""
-
-
-def _place(call: str) -> str:
-    """Return the place of the agent that a call started; "" for none, which is that of the run."""
-    return f"{call}/" if call else ""
 
 
 def exception_of(name: str) -> Exception | None:

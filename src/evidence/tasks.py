@@ -284,8 +284,7 @@ class Task(AgentFile):
         for name, mode in self.policy.mounts.modes.items():
             source = self.spec.mounts.get(name)
             if source is not None:
-                folder = self.inside(join(["mounts", name]), source, is_folder=True)
-                mounts[name] = Mount(mode, folder, source)
+                mounts[name] = Mount(mode, self.inside(f"/mounts/{name}", source, is_folder=True), source)
             elif mode == "write":
                 mounts[name] = Mount(mode)
         hosts = {}
@@ -325,8 +324,7 @@ class Task(AgentFile):
         for key in ("approvals", "faults"):
             for n, item in enumerate(getattr(self.spec, key)):
                 if not any(item.is_at(it.at) for it in events):
-                    remedy = "correct step, call, attempt or agent, or remove it"
-                    warn("%s", self.error(f"/{key}/{n}", "nothing in the run came to it", remedy))
+                    warn("%s", self.error(f"/{key}/{n}", "the run never came to it", "correct or remove it"))
         return missed_expectations(self.spec.expected, events)
 
     def answer(self, at: str) -> log.Answered | None:
