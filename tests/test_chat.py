@@ -175,7 +175,7 @@ def never(service: Service, connection: socket.socket) -> None:
 
 def quits(terminal: Terminal, project: Path, turns: int) -> str:
     """End a conversation, and return its log, which holds."""
-    terminal.type("/quit\r")
+    terminal.type("/QUIT\r")
     assert terminal.ends() == 0, terminal.text
     name = "chats/talker_1"
     assert f"{name}: {turns} turn" in terminal.text and f"recorded in runs/{name}" in terminal.text
