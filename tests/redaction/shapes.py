@@ -31,8 +31,8 @@ ALPHABETS = {
 # parts are texts, with `·` for a space and `¶` for a line feed, or `alphabet:length`
 TABLE = r"""
 AKIA U:16 | ASIA U:16 | ABSK b:108 == | AIza u:35 | GOCSPX- u:28 | ya29. u:120 | 1//0 u:60 | AQ. u:50 |
-DefaultEndpointsProtocol=https;AccountName=x;AccountKey= b:86 == |
-Endpoint=sb://x.example/;SharedAccessKeyName=n;SharedAccessKey= b:43 = |
+DefaultEndpointsProtocol=https;AccountName=x;AccountKey= b:86 == | token:· A:32 | password·is· A:14 |
+Endpoint=sb://x.example/;SharedAccessKeyName=n;SharedAccessKey= b:43 = | token·is· A:32 | x/?token= h:40 |
 https://x.blob.example/c?sv=2024-01-01&sig= A:43 %3D | A:3 8Q~ u:34 | v1.0- h:24 - h:146 | LTAI A:20 |
 AKID A:32 | dop_v1_ h:64 | HRKU- u:58 | fo1_ u:43 | fm2_ b:120 | vcp_ A:56 | nfp_ A:36 | rnd_ A:28 |
 sbp_ h:40 | sb_secret_ u:31 | pscale_tkn_ u:43 | napi_ l:64 | SCW U:17 | A:14 .atlasv1. u:67 |
@@ -55,7 +55,7 @@ sk-proj- u:100 | sk-ant-api03- u:93 AA | hf_ A:34 | gsk_ A:52 | xai- A:80 | pplx
 sk-or-v1- h:64 | tgp_v1_ u:43 | fw_ A:24 | csk- l:48 | nvapi- u:64 | pa- u:43 | jina_ A:60 |
 pcsk_ A:60 | lsv2_pt_ h:32 _ h:10 | sk_ h:48 | tvly- A:32 | fc- h:32 | apify_api_ A:36 | e2b_ h:40 |
 rpa_ U:46 | AGE-SECRET-KEY-1 U:58 | https://hooks.slack.com/services/T U:8 /B U:8 / A:24 |
-https://discord.com/api/webhooks/ d:18 / u:68 |
+https://discord.com/api/webhooks/ d:18 / u:68 | "d":·" u:43 " | DB_PASSWORD= A:14 |
 https://x.webhook.office.com/webhookb2/ uuid @ uuid /IncomingWebhook/ h:32 / uuid |
 https://hooks.zapier.com/hooks/catch/ d:7 / l:12 / |
 https://open.larksuite.com/open-apis/bot/v2/hook/ uuid | postgres://user: A:16 @db.example:5432/x |
@@ -79,14 +79,18 @@ JWT_SECRET= h:64 | SECRET_KEY_BASE= h:128 | circle-token:· h:40 | "client_secre
 sk_car_ A:24 | BBDC- b:44 | "name":"JWT_SECRET","value":" h:64 " | APP_KEY=base64: b:43 = |
 "name":·"X_TOKEN",·"value":·" A:32 " | aws·configure·set·aws_secret_access_key· b:40 |
 API_KEY= H:40 | X_TOKEN=" H:40 " | client_secret:· H:40 | UID=x;PWD=/ A:14 ; |
-aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 |
-https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 |
+aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 | b:64 ¶ b:64 ¶-----END·RSA·PRIVATE·KEY----- |
+https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 | "Key":·"X_TOKEN",·"Value":·" A:32 " |
 doo_v1_ h:64 | glwt- u:24 | sgp_ A:64 | cfut_ A:48 | AQVN u:36 | t1. u:60 . u:86 | Atzr| b:200 == |
 amzn1.oa2-cs.v1. h:64 | 4b1d A:38 | tk-us- u:48 | sha256~ u:43 | zpka_ l:32 _ h:8 | dnkey- A:26 - A:52 |
 secret-token: u:43 | authress_ A:12 . A:5 .acc- A:16 . b:43 | p8e- u:32 | perm: b:12 =. b:20 . A:30 |
 1000. h:32 . h:32 | EAA A:180 | AAAAAAAAAAAAAAAAAAAAA A:90 | polar_oat_ A:43 |
 sk.eyJ u:60 . u:22 | tr_prod_ A:24 | signkey-prod- h:64 | ico- A:32 | A:6 _ A:29 _mmk | sm_aat_ A:16 |
 s-s4t2ud- h:64 | RGAPI- uuid | sk-lf- uuid | wandb_v1_ A:27 _ A:50 |
+mysql·-uroot·-p A:14 | sshpass·-p·' A:14 '·ssh·h | docker·login·-u·x·-p· A:14 | htpasswd·-nb·x· A:14 |
+curl·-s·h·-u·x: A:14 | echo· A:14 ·|·sudo·-S·x | Cookie:·a=b;·x= A:32 | Set-Cookie:·x= A:32 ;·Path=/ |
+sessionid= l:32 | x?X-Amz-Signature= h:64 | "SecretString":·" A:32 " | $apr1$ A:8 $ A:22 | $2y$05$ A:53 |
+db:5432:x:y: A:14 | IDENTIFIED·BY·' A:14 ' | Authorization:·Basic· b:60 | define('AUTH_KEY',·' A:32 '); |
 -----BEGIN·OpenVPN·Static·key·V1-----¶ h:32 ¶ h:32 ¶-----END·OpenVPN·Static·key·V1----- |
 -----BEGIN·RSA·PRIVATE·KEY-----¶ b:64 ¶ b:64 ¶-----END·RSA·PRIVATE·KEY----- |
 -----BEGIN·PRIVATE·KEY-----¶ b:64 |
@@ -134,12 +138,13 @@ curl -u 'me:****' https://host.test/|task-force-meeting-2026|risk-averse-investo
 password = self.password|key_password=new_password,|private_key: x25519.X25519PrivateKey|https://u:***@host.test/
 SSE_KEY = 'fs.s3.enableServerSideEncryption'|Authorization: AWS4-HMAC-SHA256 Credential=x|id="{uuid}"
 PWD=/home/x/{name}-1|OLDPWD=/srv/{name}_2|"PWD": "/work/{name}"|"next_page_token": "{based}"
-arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/{name}/db-AbCdE1
+arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/{name}/db-AbCdE1|login bob password required
 Bearer resource_metadata="https://h.test"|GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D
-signingkey = A035C8C19219BA821ECEA86B64E628F8D684696D
-x --password-stdin --token-file /run/{name}/token-1|<key>{name}</key>
+signingkey = A035C8C19219BA821ECEA86B64E628F8D684696D|password: YOUR_API_KEY_HERE|the password is sha256-hashed
+x --password-stdin --token-file /run/{name}/token-1|<key>{name}</key>|docker run -p 127.0.0.1:8080:80/tcp x
 x --key {name}.pem --secret id={name},src=/a-1 --token $API_TOKEN_1|ssh://git@h.test/{name}
-postgres://app_user_2024_ro@h|sync_token: {name}{name}9
+postgres://app_user_2024_ro@h|sync_token: {name}{name}9|Cookie: theme=dark|Set-Cookie: lang=en; Max-Age=3600
+https://h.test/x?page_token={based}&key=PROJ-1234&code=404|secret: projects/p1/secrets/{name}/versions/3
 "resolved": "https://h.test/{name}/-/{name}-1.0.0.tgz#{sha1}"|.sk-fading-circle .sk-circle2 {transform: rotate(9deg)}
 refs/heads/feature/{name}-1|icon-{name}@2x.png|ssh-ed25519 {based} someone|"etag": "W/\\"{md5}\\""|{cert}|{words}
 """.strip().replace("\n", "|").split("|")  # fmt: skip

@@ -10,11 +10,18 @@ from .kinds import KNOWN
 from .redactor import Redactor
 from .search import Span, views
 
-# behind which the next word may be a part of the same secret; no rule lets more than 20 blanks stand there
+# behind which the next word may be a part of the same secret: no rule lets more than 20 blanks stand there, or more
+# than 300 characters between the name of a command and the password that it is given in the same line
 _GOES_ON: Final = (
-    r"(?i)(?:(?:[:=>]|bearer|basic|ssws|splunk|(?:token|key|secret|pass|password|passwd|passphrase|pwd)[\"']?,?"
-    r"|login|login\s{1,20}\S{1,80}|curl|curl\s{1,20}(?:-u|--user))\s+|-----?\s|----[ -]BEGIN[A-Z0-9 ]*"
-    r"|(?-i:(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/]{60,76}\r?\n[ \t]*))\Z"
+    r"(?i)(?:(?:[:=>;&]|bearer|basic|ssws|splunk|(?:token|key|secret|pass(?:in|out|code|word|wd|phrase)?|pwd)"
+    r"(?:[\"']?,?|\s+(?:is|was))|identified(?:\s+by)?|securestring\",|[a-z]=\S{1,80}"
+    r"|(?:machine|login|account)(?:\s+\S{1,80}){0,5}|cookie[\"']?\s?[:=][^\r\n]{1,600};)\s+"
+    r"|(?:true|false)\t(?:\d+\t(?:\S{1,64}\t)?)?|-----?\s|----[ -](?:BEGIN|END)[A-Z0-9.+ -]*"
+    r"|\b(?:curl|echo|printf|docker|podman|nerdctl|buildah|skopeo|oras|oc|az|helm|twine|define\(\s?\S+"
+    r"|(?:mysql|mariadb|mongo|ldap)[a-z]*|mariadb-dump|sshpass|redis-cli|https?|(?:un)?zip|7z[a-z]?|rar"
+    r"|unrar|sqlplus|smbclient|htpasswd|requirepass|masterauth|snmp-server)\s(?=[\s\S]{0,300}+\Z)"
+    r"(?:[^\r\n]++|(?<=\\)\r?\n)*+|(?-i:(?<![A-Za-z0-9+/_-])"
+    r"[A-Za-z0-9+/]{60,76}\r?\n[ \t]*(?:[A-Za-z0-9+/=]{1,76}\r?\n[ \t]*)?))\Z"
 )
 _LONGEST_TAIL: Final = 1_000  # characters that may tell so, with their escapes
 _WORD_BEGINS: Final = re.compile(r"(?<=\s)[^\s:=%\\&]")

@@ -28,7 +28,7 @@ _BASE64: Final = re.compile(
 )
 # what stands behind a secret and belongs to its word
 _REST_OF_WORD: Final = re.compile(r"(?<=[A-Za-z0-9_])(?:[.~]*[A-Za-z0-9_-])+")
-_NAME_OF_PASSWORD: Final = re.compile(r"(?i)(?:password|passwd|passphrase|pwd)\Z")
+_NAME_OF_PASSWORD: Final = re.compile(r"(?i)(?:pass(?:word|wd|phrase|code|wort)|pwd|\bpw)[\W_\d]{0,3}\Z")
 _LONGEST_NAME: Final = 100
 
 
