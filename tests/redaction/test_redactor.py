@@ -33,7 +33,7 @@ def redactor(kinds: tuple[str, ...] = KINDS, known: dict[str, str] | None = None
 
 SECRETS = [*(draw(shape)[0] for shape in SHAPES[::4]), PHRASE, ODD, quote(ODD, ""), MAIL, TOKEN]
 PARTS = r"= : login password Bearer api_key a1B2c3D4e5F6g7H8 <secret: <secret::email:0123ab> -----BEGIN %20 \n \" %3D"
-words = st.sampled_from([*SECRETS, *PARTS.split(), FORGED, "PRIVATE KEY-----", "correct horse"])
+words = st.sampled_from([*SECRETS, *PARTS.split(), "-p", FORGED, "PRIVATE KEY-----", "correct horse"])
 between = st.sampled_from(["", " ", "\n", ", ", "%20"])
 texts = st.builds(
     lambda glue, parts: glue.join(parts), between, st.lists(words | st.text(max_size=6), max_size=9)
@@ -147,9 +147,13 @@ def test_a_value_is_judged_with_its_key_in_view() -> None:
         once = redact.data({name: [value]})
         assert redact.data({name: value})[name] == once[name][0] == placeholders(once)[0][0]
         assert redact.data({"name": name, "value": value})["value"] == once[name][0]
-        assert redact.data([{"value": [value], "key": name}])[0]["value"] == once[name]
+        for key, own in (("key", "value"), ("Key", "Value"), ("ParameterKey", "ParameterValue")):
+            assert redact.data([{own: [value], key: name}])[0][own] == once[name]
+        assert redact.data(["x", f"--{name}", value])[2] == once[name][0]
         assert redact.reveal(once, ALL) == {name: [value]}
     assert redactor().data(SHOWN) == SHOWN
+    assert "x1y2z3" not in str(redactor().data(["mysql", "-u", "root", "-px1y2z3"]))
+    assert redactor().data(["mkdir", "-p", "a1/b2c3d4e5"]) == ["mkdir", "-p", "a1/b2c3d4e5"]
 
 
 def written(value: str) -> list[str]:

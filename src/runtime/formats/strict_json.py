@@ -145,15 +145,19 @@ def parse(text: str, *, most: int | None = None) -> Any:
     return as_json(value, most=most)
 
 
+_NAMES: Final = ("name", "key", "Name", "Key", "ParameterKey", "OptionName")
+
+
 def map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> Any:
     """Return JSON data with each string changed, given what it stands beside; no two keys become one.
 
-    A string stands beside its key, or beside what `name` or `key` says where its own key is `value`.
+    A string stands beside its key, or beside what `name` or `key` says where its own key is `value`; an option in a
+    list of strings, and what stands behind it, beside the strings before.
     """
     if isinstance(data, str):
         return change(data, name)
     if isinstance(data, list):
-        return [map_texts(item, change, name) for item in data]
+        return [map_texts(item, change, _command(data, at) or name) for at, item in enumerate(data)]
     if not isinstance(data, dict):
         return data
     out: dict[str, Any] = {}
@@ -161,6 +165,12 @@ def map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> A
         changed = change(key, "")
         while changed in out:
             changed += "'"
-        beside = str(data.get("name") or data.get("key") or key) if key == "value" else changed
-        out[changed] = map_texts(value, change, beside)
+        named = (data[it] for it in _NAMES if key.endswith(("value", "Value")) and data.get(it))
+        out[changed] = map_texts(value, change, str(next(named, changed)))
     return out
+
+
+def _command(items: list[Any], at: int) -> str:
+    """Return the strings before an item that is an option of a command or stands behind one, "" for another."""
+    texts = [item for item in items[max(0, at - 8) : at + 1] if isinstance(item, str)]
+    return " ".join(texts[:-1]) if any(text.startswith("-") for text in texts[-2:]) else ""
