@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -395,6 +396,14 @@ async def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(
             assert other.ask("third").answer == '{"result":"two"}'
         session.close()
     await asyncio.to_thread(holds, agent, tmp_path / "talk")
+
+
+def test_what_breaks_off_the_loop_of_a_conversation_is_told_to_whoever_waits(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit), SyncSession(talker(), tmp_path / "talk", listen=sys.exit):
+        raise AssertionError("it is open")
+    with SyncSession(talker(), tmp_path / "talk") as session:
+        session.close()
+    holds(talker(), tmp_path / "talk")
 
 
 async def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None:

@@ -17,13 +17,11 @@ from ..runtime.agent import Agent
 from ..runtime.clock import random_hex
 from ..runtime.driver import Words
 from ..runtime.formats.durable_write import write_durably
-from ..runtime.formats.strict_json import canonical
 from ..runtime.log import events as log
 from ..runtime.log.addresses import place_of
-from ..runtime.log.journal import tell
-from ..runtime.log.lines import LineWriter
+from ..runtime.log.journal import Journal, tell
 from ..runtime.log.values import THIS_STEP, Forked
-from ..runtime.models.types import Piece, clean_text
+from ..runtime.models.types import Piece, whole_text
 from ..runtime.resources.mount_path import TEMPORARY
 from ..runtime.run import RunMade
 from ..runtime.run_result import Reached, RunOptions, RunResult, reached
@@ -32,7 +30,7 @@ from ..runtime.world.real import Real, Tell, streamed
 from .agent_runs import AgentRun, cleared, new_run
 from .folder import exchange, old_of, open_folder, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
-from .record_files import STATE, lines_in
+from .record_files import STATE, head_in, lines_in
 from .run_source import RunSource
 
 
@@ -164,7 +162,7 @@ class Conversation(Generic[Made]):
         Raises:
             InputError: The conversation has ended, or is not open; or the text is none.
         """
-        arrived = log.Arrived(at="", text=_whole(text))
+        arrived = log.Arrived(at="", text=whole_text(text))
         async with self._asking:
             await self._until(self._is_idle)
             number = len(self.turns)
@@ -192,13 +190,13 @@ class Conversation(Generic[Made]):
 
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
-        said = _whole(text)
+        said = whole_text(text)
         self._enter(log.StopAsked(at="", scope=THIS_STEP, why="interrupted"))
         return await self.ask(said) if said else None
 
     def compact(self, focus: str = "") -> None:
         """Ask for a summary of what went before, which the model makes before it is asked anything else."""
-        self._enter(log.CompactAsked(at="", focus=_whole(focus)))
+        self._enter(log.CompactAsked(at="", focus=whole_text(focus)))
 
     def plan(self) -> None:
         """Have the agent plan again: its policy for a plan holds until a person has allowed the next one.
@@ -306,26 +304,18 @@ class Session(Conversation[RunResult]):
         ends = [n for n, it in enumerate(events, 1) if isinstance(it, log.TurnEnded) and not place_of(it.at)]
         if not 1 <= turn <= len(ends):
             raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
-        head = events[0]
-        assert isinstance(head, log.RunStarted)
+        head, journal = head_in(origin), Journal()
         other = Session(self._agent, path, listen=self._listen, **self._options)
         partial, made = open_folder(other._path), old_of(other._path)
         forked = structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
-        writer = LineWriter()
         shutil.rmtree(made, ignore_errors=True)
         # key, mounts and inputs, which the manifest of a closed conversation names; no file that is being written
         shutil.copytree(origin, made, ignore=lambda _, names: [*filter(TEMPORARY.fullmatch, names)])
-        lines = [writer.line(canonical(event)) for event in (forked, *events[1 : ends[turn - 1]])]
-        write_durably(made / STATE, b"".join(lines))
+        for event in (forked, *events[1 : ends[turn - 1]]):
+            journal.append(event)
+        write_durably(made / STATE, journal.data)
         exchange(made, partial)  # before this the path is free
         return other
-
-
-def _whole(text: str) -> str:
-    """Return a text. Raises InputError for what is none."""
-    if not isinstance(text, str) or clean_text(text) != text:
-        raise InputError("the message is not text, or contains a lone surrogate", remedy="remove it")
-    return text
 
 
 class SyncSession:
@@ -344,7 +334,8 @@ class SyncSession:
         self._session = Session(agent, path, **rest)
         self.turns = self._session.turns
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tachograph-session", daemon=True)
+        self._is_over = False
+        self._thread = threading.Thread(target=self._drive, name="tachograph-session", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -359,7 +350,14 @@ class SyncSession:
         self._do(self._session.__aexit__(*about))
         self._end()
 
+    def _drive(self) -> None:
+        """Run the loop to the end, also where foreign code breaks it off, which is told to whoever waits for that."""
+        while not self._is_over:
+            with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                self._loop.run_forever()
+
     def _end(self) -> None:
+        self._is_over = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

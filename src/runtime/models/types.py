@@ -287,6 +287,13 @@ def clean_text(text: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def whole_text(text: str) -> str:
+    """Return what somebody says. Raises InputError for what is no text, or not whole."""
+    if not isinstance(text, str) or clean_text(text) != text:
+        raise InputError("the message is not text, or contains a lone surrogate", remedy="remove it")
+    return text
+
+
 def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _Unusable("text that is not a string")
