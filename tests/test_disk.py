@@ -15,10 +15,9 @@ from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import OutputError
+from tachograph.fail.errors import OutputError, SystemFailure
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.tools.contract import Tool
-from tachograph.runtime.world.perform import StorageFailure
 from tachograph.testing import run
 from tests.deaths import fork
 from tests.project import made, recorded
@@ -94,7 +93,7 @@ def test_after_a_failed_sync_nothing_more_is_done(
             raise OSError(code, "a word of the system")
         fsync(fd)
 
-    with monkeypatch.context() as patch, pytest.raises((StorageFailure, OSError)):
+    with monkeypatch.context() as patch, pytest.raises((SystemFailure, OSError)):
         patch.setattr(os, "fsync", failing)
         patch.setattr(tool, "run", swallows)
         record(task, folder)
@@ -127,7 +126,7 @@ def test_an_input_that_cannot_be_noted_ends_the_run_and_not_the_tool(
             raise OSError(code, "a word of the system")
         return write(fd, data[:-3])
 
-    with monkeypatch.context() as patch, pytest.raises(StorageFailure):
+    with monkeypatch.context() as patch, pytest.raises(SystemFailure):
         patch.setattr(os, "write", fails)
         patch.setattr(tool, "run", swallows)
         record(task, folder)
@@ -155,9 +154,12 @@ def test_nothing_is_written_behind_a_part_of_an_input(
 def test_a_line_that_the_disk_takes_in_part_is_told_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, write, given = LogFile(tmp_path), os.write, list[bytes]()
+    task, folder = made(tmp_path, "call")
+    write, given = os.write, list[bytes]()
 
     def full(fd: int, data: bytes) -> int:
+        if named(fd) != "state.jsonl":
+            return write(fd, data)
         given.append(data)
         if len(given) == 2:
             raise OSError(errno.EFBIG, "a word of the system")
@@ -165,9 +167,8 @@ def test_a_line_that_the_disk_takes_in_part_is_told_with_the_reason(
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="a word of the system"):
         patch.setattr(os, "write", full)
-        log.write(b"a line\n")
-    assert given == [b"a line\n", b"ine\n"]
-    log.close()
+        record(task, folder)
+    assert given[1] == given[0][3:] and [*folder.parent.iterdir()] == []  # nothing was done
 
 
 def test_a_torn_line_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

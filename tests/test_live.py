@@ -7,6 +7,7 @@ import random
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,8 @@ from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, areco
 from tachograph.evidence.agent_runs import AgentRun
 from tachograph.evidence.check import replay
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import InputError, ModelError, TransientModelError
+from tachograph.fail.errors import InputError, ModelError, SystemFailure, TransientModelError
+from tachograph.runtime import clock
 from tachograph.runtime.clock import monotonic_ns
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, Waited
@@ -61,6 +63,16 @@ def replayed(of: Agent, events: list[Event]) -> None:
     head: Any = events[0]
     spec = of.spec(head.question, run_id=head.run_id, seed=head.seed)
     assert run_now(make_run(spec, head, None, lines)).journal.events == events
+
+
+def hanging(begun: asyncio.Event | threading.Event) -> Any:
+    """Return a function that tells when it is called, and then hangs."""
+
+    async def hang(arguments: Any, io: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    return hang
 
 
 def test_a_plain_function_that_returns_something_to_await() -> None:
@@ -140,15 +152,11 @@ def test_random_live_runs_replay_to_the_same_bytes(tmp_path: Path) -> None:
 async def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
     begun, worlds = threading.Event(), []
 
-    async def hang(arguments: Any, io: Any) -> Any:
-        begun.set()
-        await asyncio.Event().wait()
-
     def stop() -> None:
         assert begun.wait(BOUND)
         worlds[0].stop(scope, why)
 
-    made = agent(script(["hang"], "done"), tool("hang", hang))
+    made = agent(script(["hang"], "done"), tool("hang", hanging(begun)))
     thread = threading.Thread(target=stop)
     thread.start()
     result = await made.arun("?", started=worlds.append)
@@ -189,10 +197,7 @@ async def test_a_thread_that_hangs_is_left_behind_and_touches_nothing_more() -> 
 
 
 def test_a_time_limit_is_a_time_out() -> None:
-    async def hang(arguments: Any, io: Any) -> Any:
-        await asyncio.Event().wait()
-
-    made = agent(script(["hang"]), tool("hang", hang, timeout_s=0.01), retry=None)
+    made = agent(script(["hang"]), tool("hang", hanging(asyncio.Event()), timeout_s=0.01), retry=None)
     result = made.run("?")
     assert (result.ending, result.mode) == ("failure_mode_terminal", "timeout")
     replayed(made, result.events)
@@ -202,18 +207,13 @@ async def test_the_caller_cancels() -> None:
     """The run ends, its log is whole, and the cancellation is raised again."""
     begun, events = asyncio.Event(), []
 
-    async def hang(arguments: Any, io: Any) -> Any:
-        begun.set()
-        await asyncio.Event().wait()
-
-    made = agent(script(["hang"]), tool("hang", hang))
+    made = agent(script(["hang"]), tool("hang", hanging(begun)))
     run = asyncio.ensure_future(made.arun("?", listen=events.append))
     await begun.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert isinstance(events[-1], RunEnded)
-    assert events[-1].ending == "cancelled"
+    assert isinstance(events[-1], RunEnded) and events[-1].ending == "cancelled"
     replayed(made, events)
 
 
@@ -228,23 +228,26 @@ def test_what_foreign_code_raises_is_its_failure(error: type[BaseException], is_
     def wait(arguments: Any, io: Any) -> Any:
         raise error
 
-    name = "think" if is_async else "wait"
-    made = agent(script([name]), tool(name, think if is_async else wait))
+    made = agent(script(["wait"]), tool("wait", think if is_async else wait))
     result = made.run("?")
     assert (result.ending, result.mode) == ("failure_mode_terminal", "catalogued_unhandled")
     assert [event.kind for event in result.events if isinstance(event, Failed)] == ["other"]
     replayed(made, result.events)
 
 
-def test_memory_that_runs_out_in_our_own_code_is_no_fault_of_the_tool(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("module", "name", "full", "error"),
+    [
+        (perform, "_judged", Mock(side_effect=MemoryError), MemoryError),
+        (clock, "threading", Mock(**{"Thread.return_value.start.side_effect": RuntimeError}), SystemFailure),
+    ],
+)
+def test_what_runs_out_in_our_own_code_is_no_fault_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, full: Mock, error: type[Exception]
 ) -> None:
-    def full(*_: Any) -> Any:
-        raise MemoryError
-
     made = agent(script(["wait"]), tool("wait", lambda arguments, io: arguments))
-    monkeypatch.setattr(perform, "_judged", full)
-    with pytest.raises(MemoryError):
+    monkeypatch.setattr(module, name, full)
+    with pytest.raises(error):
         made.run("?")
 
 

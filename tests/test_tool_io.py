@@ -327,9 +327,9 @@ def test_a_mount_to_read_is_not_written(world: World) -> None:
     assert (world.book / "a.md").read_text() == "text \u00e9"
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("call", ["rename", "open", "mkdir"])
-def test_a_write_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("call", ["rename", "open", "mkdir", "readlink"])
+def test_a_use_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
     world: World, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     """Whatever the tool makes of it: a full disk ends the run, not the tool."""
@@ -343,6 +343,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
 
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
         patched.setattr(os, call, broken)
+        if call == "readlink":
+            io.read("desk/x")
         io.write("desk/folder/x" if call == "mkdir" else "desk/x", "new")
     assert (io.storage_error is not None) == (code != errno.EIO) and not io.wrote and not io.denied
     assert world.io().read("desk/x") == "old" and world.io().list("desk") == ["desk/x"]

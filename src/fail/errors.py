@@ -10,11 +10,12 @@
     ├── ModelError                raised by a model callable to say what kind of failure it met
     │   ├── TransientModelError   worth asking again (429, 5xx, overload, lost connection)
     │   └── InvalidModelOutput    the reply has no usable shape
+    ├── SystemFailure             the disk is full, or the system lacks something else: the run cannot go on
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
 
 Others stand where they are raised: `Damaged` and `Diverged` in runtime/log, `InDoubt` in
-runtime/driver.py, `StorageFailure` in runtime/world/perform.py.
+runtime/driver.py.
 
 A tool failure is data that the model reads, not an exception of this tree: tools raise builtins, or `ToolFailure` with
 words for the model.
@@ -165,6 +166,10 @@ class NotRecorded(TachographError):
         return [str(self), how] if self.task else [str(self)]
 
 
+class SystemFailure(TachographError):
+    """The disk is full, or the system lacks something else: the run cannot go on, and no tool or model has failed."""
+
+
 class ExpectationError(TachographError):
     """A run missed what its task expects. `differences` holds one line each, `kept` where the run lies."""
 
@@ -216,12 +221,11 @@ def system_reason(error: BaseException) -> str:
 
 
 def asks_to_end(error: BaseException) -> bool:
-    """Return whether an exception comes from a signal or from the runtime itself, and not from code of the project.
+    """Return whether an exception comes from a signal or from the system, and not from code of the project.
 
     Code of the project may raise any BaseException, one of its own included, and has failed then.
     """
-    own = type(error).__module__.startswith(__name__.partition(".")[0] + ".")
-    return isinstance(error, KeyboardInterrupt) or (own and not isinstance(error, Exception))
+    return isinstance(error, KeyboardInterrupt | SystemFailure)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..fail.errors import SystemFailure
+
 T = TypeVar("T")
 Tell = Callable[[Any, BaseException | None], object]
 """Is given what a function returned, or what it raised."""
@@ -59,7 +61,10 @@ def in_time(function: Callable[..., T], arguments: tuple[object, ...], seconds: 
 
 
 def begin_thread(function: Callable[..., Any], arguments: tuple[Any, ...], tell: Tell) -> threading.Thread:
-    """Call a function in a thread that no process waits for; `tell` is given there what it returns or raises."""
+    """Call a function in a thread that no process waits for; `tell` is given there what it returns or raises.
+
+    Raises SystemFailure where the system allows no more threads.
+    """
 
     def work() -> None:
         try:
@@ -69,7 +74,10 @@ def begin_thread(function: Callable[..., Any], arguments: tuple[Any, ...], tell:
         tell(*told)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise SystemFailure(f"no thread can be begun ({error}); see to it, and resume the run") from None
     return thread
 
 

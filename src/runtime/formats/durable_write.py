@@ -29,8 +29,8 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     except OSError as error:
         with suppress(OSError):
             os.unlink(made)
-        error.filename, error.filename2 = str(path), None  # and not the one beside it; a full disk names none
-        raise
+        # names this file and not the one beside it; a full disk names none
+        raise OSError(error.errno, error.strerror, str(path)) from None
     sync(path.parent)
 
 

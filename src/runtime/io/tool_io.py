@@ -6,7 +6,7 @@ import contextlib
 import errno
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
@@ -32,7 +32,8 @@ HTTP_S: Final = 30.0  # for all hops together
 Answer = tuple[int, dict[str, str], str]
 """Status, headers with names in lower case, and text of an answer to one request."""
 _TEXTS: Final = {Reach: ("url", "address"), Touch: ("path",)}
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+# of these, another run of the same call knows nothing
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class HttpResult(Struct, frozen=True):
@@ -70,7 +71,8 @@ class ToolIO:
         denied: Whether a fact was denied.
         undeclared: The method that the effect kind of the tool does not cover, such as `io.get`; "" without one.
         wrote: The paths at which it wrote.
-        storage_error: The error that ends the run and not the tool: a full disk, or a read that cannot be noted.
+        storage_error: The error that ends the run and not the tool: the system has no room for a file that is used, or
+            a read cannot be noted.
         broken: What every use raises in place of being done, once storage failed or for tests; None for nothing.
     """
 
@@ -116,38 +118,28 @@ class ToolIO:
 
     def read(self, path: str) -> str:
         """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
-        with self._lock:
+        with self._looking_at(path, "read"):
             root, mount, parts = self._resolved("read", path, "read")
-            try:
-                data = read_file(root, parts)
-            except Refused as refused:
-                raise self._denial(Touch(path, "read", refused.kind)) from None
+            data = read_file(root, parts)
             self._note_read(self._workspace.mounts[mount].label, parts, data)
             return text_of_file(data)
 
     def write(self, path: str, text: str) -> None:
         """Replace a file `mount/...` as a whole; folders on the way are made."""
-        with self._lock:
+        with self._looking_at(path, "write"):
             root, mount, parts = self._resolved("write", path, "write")
             data, plain = text.encode(), "/".join((mount, *parts))
             if len(data) > MAX_FILE_BYTES:
                 raise OSError("file too large")
-            try:
-                # a partial runs in C, so that no interrupt can come between the write and its note
-                write_file(root, parts, data, partial(self.wrote.add, plain))
-            except Refused as refused:
-                raise self._denial(Touch(path, "write", refused.kind)) from None
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    self.storage_error = self.broken = error
-                raise
+            # a partial runs in C, so that no interrupt can come between the write and its note
+            write_file(root, parts, data, partial(self.wrote.add, plain))
 
     def list(self, mount: str) -> list[str]:
         """Return the sorted paths of the regular files of a mount, which is given by its name alone.
 
         What a read refuses is left out (links, special files, names that no path can have).
         """
-        with self._lock:
+        with self._looking_at(mount, "read"):
             some = f"{mount}/-" if isinstance(mount, str) else mount
             root, name, parts = self._resolved("list", some, "read")
             if parts != ("-",):
@@ -157,6 +149,19 @@ class ToolIO:
                 with contextlib.suppress(Malformed):
                     named.append(parse_path(f"{name}/{path}").text)
             return sorted(named)
+
+    @contextlib.contextmanager
+    def _looking_at(self, path: str, access: str) -> Iterator[None]:
+        """Hold the lock, deny what is refused there, and note where the system has no room for what is done."""
+        with self._lock:
+            try:
+                yield
+            except Refused as refused:
+                raise self._denial(Touch(path, access, refused.kind)) from None
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self.storage_error = self.broken = error
+                raise
 
     def _resolved(self, method: str, path: str, access: str) -> tuple[Root, str, tuple[str, ...]]:
         self._check(method)
@@ -183,7 +188,7 @@ class ToolIO:
         """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
         deadline = later(HTTP_S)
         for hop in range(MAX_HOPS + 1):
-            with self._lock:
+            with self._looking_at(url, "read"):
                 self._check("get")
                 if not isinstance(url, str):
                     raise TypeError("a URL is a string")

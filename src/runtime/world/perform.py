@@ -31,10 +31,6 @@ from ..redaction.redactor import placeholders
 _PLAIN = r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*"
 
 
-class StorageFailure(errors.TachographError):
-    """The disk is full, or a file of the run cannot be written: the run cannot go on."""
-
-
 class Fault(Struct, frozen=True):
     """What a task lets happen in place of an effect.
 
@@ -188,8 +184,8 @@ class Performer:
 
     def _raise_if_not_stored(self, io: ToolIO) -> None:
         if (error := io.storage_error) is not None:
-            what = f"the disk failed under a tool ({errors.system_reason(error)})"
-            raise StorageFailure(f"{what}; see to it, and resume the run") from error
+            what = f"the system failed under a tool ({errors.system_reason(error)})"
+            raise errors.SystemFailure(f"{what}; see to it, and resume the run") from error
 
     def _tool_failed(self, at: str, effect: Invoke, error: BaseException, io: ToolIO) -> Failed:
         self._raise_if_not_stored(io)
