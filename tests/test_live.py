@@ -17,7 +17,6 @@ from tachograph.evidence.check import replay
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ModelError, SystemFailure, TransientModelError
 from tachograph.runtime import clock
-from tachograph.runtime.clock import monotonic_ns
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, Waited
 from tachograph.runtime.log.lines import LineWriter, read_log
@@ -341,7 +340,7 @@ def test_a_deadline_stops_a_run_and_its_resume(
         with made.workspace() as workspace:
             return await make_run(spec, head, made.world(workspace), past)
 
-    monkeypatch.setattr(real, "monotonic_ns", lambda: monotonic_ns() + int(PASSED[0] * 1e9))
+    monkeypatch.setattr(real, "monotonic_ns", lambda: clock.monotonic_ns() + int(PASSED[0] * 1e9))
     made, writer = agent(model, tool("wait", lambda arguments, io: arguments)), LineWriter()
     with asyncio.Runner(loop_factory=Ahead) as runner:
         result = runner.run(made.arun("?", deadline_s=3600))

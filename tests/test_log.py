@@ -246,7 +246,7 @@ def test_a_separator_in_a_text_ends_no_line() -> None:
     assert len(read_log(log_of(text))) == 1
 
 
-@pytest.mark.parametrize("how", ["removed", "linked", "a link"])
+@pytest.mark.parametrize("how", ["removed", "linked", "closed", "a link"])
 def test_a_log_that_others_can_reach_is_refused(tmp_path: Path, how: str) -> None:
     if how == "a link":
         (tmp_path / "state.jsonl").symlink_to("elsewhere")
@@ -257,6 +257,8 @@ def test_a_log_that_others_can_reach_is_refused(tmp_path: Path, how: str) -> Non
     log = LogFile(tmp_path)
     if how == "removed":
         (tmp_path / "state.jsonl").unlink()
+    elif how == "closed":  # by other code, which has opened another file since
+        os.dup2(os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR), log._fd)
     else:
         os.link(tmp_path / "state.jsonl", tmp_path / "other")
     with pytest.raises(OSError, match="removed or linked"):

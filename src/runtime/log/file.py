@@ -46,7 +46,8 @@ class LogFile:
             self._folder = lock(folder)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path, flags, 0o644)
-            data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+            self._file = os.fstat(self._fd)
+            data = os.pread(self._fd, self._file.st_size, 0)
             self.past: list[Line] = read_log(data, is_open=True)
             end = data.rfind(b"\n") + 1
             if end < len(data):
@@ -69,8 +70,9 @@ class LogFile:
         """Append a line. Raises OSError."""
         if os.getpid() != self._pid:
             os._exit(70)  # a tool forked and returned in the child, which must not go on as the run
-        if os.fstat(self._fd).st_nlink != 1:
-            raise OSError("the log was removed or linked while the run went on")
+        file = os.fstat(self._fd)
+        if file.st_nlink != 1 or not os.path.samestat(file, self._file):
+            raise OSError("the log was closed, removed or linked while the run went on")
         written = os.write(self._fd, line)
         # where the disk takes a part, it is asked for the rest to hear why
         if written != len(line) and os.write(self._fd, line[written:]) != len(line) - written:
@@ -81,8 +83,8 @@ class LogFile:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Close the log and release the lock. May be called twice."""
-        for fd in (self._fd, self._folder):
+        """Release the lock, and close the log, which foreign code may have closed. May be called twice."""
+        for fd in (self._folder, self._fd):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._folder = -1
