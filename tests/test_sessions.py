@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -398,12 +399,15 @@ async def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(
     await asyncio.to_thread(holds, agent, tmp_path / "talk")
 
 
-def test_what_breaks_off_the_loop_of_a_conversation_is_told_to_whoever_waits(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit), SyncSession(talker(), tmp_path / "talk", listen=sys.exit):
+@pytest.mark.parametrize("listen", [sys.exit, lambda _: os.kill(os.getpid(), signal.SIGINT)])
+def test_whoever_opens_a_conversation_is_told_what_breaks_it_off(tmp_path: Path, listen: Any) -> None:
+    """And it can go on at once."""
+    talk = tmp_path / "talk"
+    with pytest.raises((SystemExit, KeyboardInterrupt)), SyncSession(talker(), talk, listen=listen):
         raise AssertionError("it is open")
-    with SyncSession(talker(), tmp_path / "talk") as session:
+    with SyncSession(talker(), talk) as session:
         session.close()
-    holds(talker(), tmp_path / "talk")
+    holds(talker(), talk)
 
 
 async def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -> None:

@@ -334,7 +334,6 @@ class SyncSession:
         self._session = Session(agent, path, **rest)
         self.turns = self._session.turns
         self._loop = asyncio.new_event_loop()
-        self._is_over = False
         self._thread = threading.Thread(target=self._drive, name="tachograph-session", daemon=True)
 
     def __enter__(self) -> Self:
@@ -342,25 +341,25 @@ class SyncSession:
         try:
             self._do(self._session.__aenter__())
         except BaseException:
-            self._end()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *about: object) -> None:
-        self._do(self._session.__aexit__(*about))
-        self._end()
+        try:
+            self._do(self._session.__aexit__(*about))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
 
     def _drive(self) -> None:
         """Run the loop to the end, also where foreign code breaks it off, which is told to whoever waits for that."""
-        while not self._is_over:
-            with contextlib.suppress(KeyboardInterrupt, SystemExit):
-                self._loop.run_forever()
-
-    def _end(self) -> None:
-        self._is_over = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        # a runner ends what an interrupt has left behind
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            while True:
+                with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                    runner.get_loop().run_forever()
+                    return
 
     def _do(self, coroutine: Coroutine[Any, Any, Made]) -> Made:
         if not self._thread.is_alive():
