@@ -198,9 +198,10 @@ def line_in(error: BaseException, file: str) -> int | None:
     return lines[-1] if lines else None
 
 
-def class_of(error: BaseException) -> str:
-    """Return the name of the class of an exception, in ASCII."""
-    name = type(error).__name__[:MAX_CLASS_NAME]
+def class_of(value: object) -> str:
+    """Return the name of the class of an exception, or of any other value, in ASCII."""
+    # not as an attribute, which the class of the class may answer for
+    name: str = type.__dict__["__name__"].__get__(type(value))[:MAX_CLASS_NAME]
     return name if name.isascii() else name.encode("ascii", "backslashreplace").decode()
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from ...fail.errors import TachographError, warn
+from ...fail.errors import TachographError, class_of, warn
 from ..formats.strict_json import canonical
 from .events import Event, Outcome, ToolStarted, decode
 from .lines import Line, LineWriter
@@ -78,7 +78,7 @@ def tell(listen: Callable[[T], None] | None, what: T) -> Callable[[T], None] | N
         if listen is not None:
             listen(what)
     except Exception as error:  # noqa: BLE001 - foreign code may raise anything
-        warn("a listener raised %s and is told nothing more", type(error).__name__)
+        warn("a listener raised %s and is told nothing more", class_of(error))
         return None
     return listen
 

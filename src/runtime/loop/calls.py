@@ -31,7 +31,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from ...fail.catalog import CONTINUE, ApprovalRefused, Classification, FailureMode, ResultLost, Rule
-from ...fail.errors import asks_to_end, warn_of
+from ...fail.errors import asks_to_end, class_of, warn_of
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import as_json, canonical, digest
 from ..log import events as log
@@ -245,7 +245,7 @@ async def _run_function(run: RunState, key: str, call: Call, tool: Tool) -> Told
                 raise
             warn_of(tool.file, error, run.spec.redactor.text)
             mode = FailureMode.CATALOGUED_UNHANDLED
-            failed = log.Failed(at="", error=type(error).__name__[:100])
+            failed = log.Failed(at="", error=class_of(error))
             told = run.spec.redactor.data(failed_call(mode, failed, retryable=False))
             run.note(log.CallEnded(at=run.at(f"{key}.e"), told=told))
             return Told(run.give_up(mode, tool.name), told)

@@ -121,7 +121,7 @@ class Performer:
                 output = await self.call(pending.at, model, request)
             reply = read_reply(output, pending.at, request.step_index, request.messages.size)
             if reply.problem and not isinstance(model, Script):
-                errors.warn("the model failed: it returned %s (%s)", type(output).__name__, reply.problem)
+                errors.warn("the model failed: it returned %s (%s)", errors.class_of(output), reply.problem)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error, effect, is_told=self.fault(pending.at) is None)
         return structs.replace(reply, fallback=effect.fallback) if effect.fallback else reply
@@ -143,7 +143,7 @@ class Performer:
             if plain is not None and not isinstance(plain, dict):
                 raise strict_json.NotJson("no object")
         except strict_json.NotJson:
-            return Failed(at=at, error=type(answer).__name__[: errors.MAX_CLASS_NAME], kind="invalid")
+            return Failed(at=at, error=errors.class_of(answer), kind="invalid")
         return HookAnswered(at=at, answer=plain)
 
     async def invoke(self, pending: Pending, effect: Invoke, io: ToolIO) -> ToolReturned | Failed:
@@ -235,7 +235,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         if not isinstance(plain, dict):
             raise strict_json.NotJson("no object")
     except strict_json.NotJson as error:
-        kind = type(result).__name__[: errors.MAX_CLASS_NAME]
+        kind = errors.class_of(result)
         return Failed(at=at, error=kind, kind="invalid", place=error.reason, met=io.met)
     size = len(strict_json.canonical(plain))
     if size > effect.max_bytes:

@@ -41,7 +41,7 @@ HOW = {
     "huge": lambda io: {"value": 2**70},
     "list": lambda io: [1],
     "none": lambda io: None,
-    "object": lambda io: object(),
+    "object": lambda io: type("Nameless", (type,), {"__name__": None})("Odd", (), {})(),
     "schema": lambda io: {"value": "text"},
     "extra": lambda io: {"value": 1, "more": 2},
     "float": lambda io: {"value": 7.0},
