@@ -162,7 +162,7 @@ class Conversation(Generic[Made]):
         Raises:
             InputError: The conversation has ended, or is not open; or the text is none.
         """
-        arrived = log.Arrived(at="", text=whole_text(text))
+        arrived = log.Arrived(at="", text=whole_text(text, "the message"))
         async with self._asking:
             await self._until(self._is_idle)
             number = len(self.turns)
@@ -190,13 +190,13 @@ class Conversation(Generic[Made]):
 
     async def interrupt(self, text: str = "") -> Turn | None:
         """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
-        said = whole_text(text)
+        said = whole_text(text, "the message")
         self._enter(log.StopAsked(at="", scope=THIS_STEP, why="interrupted"))
         return await self.ask(said) if said else None
 
     def compact(self, focus: str = "") -> None:
         """Ask for a summary of what went before, which the model makes before it is asked anything else."""
-        self._enter(log.CompactAsked(at="", focus=whole_text(focus)))
+        self._enter(log.CompactAsked(at="", focus=whole_text(focus, "the focus")))
 
     def plan(self) -> None:
         """Have the agent plan again: its policy for a plan holds until a person has allowed the next one.

@@ -23,7 +23,7 @@ from .mcp.server import McpServer
 from .models.failure_messages import with_all_results
 from .models.fallback import Fallback, is_model, models_of
 from .models.langchain_messages import ChatModel
-from .models.types import Model, Piece, choice_of, clean_text, read_history
+from .models.types import Model, Piece, choice_of, clean_text, read_history, whole_text
 from .policy.consistency import check_mounts, check_names, check_prices, check_redaction
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
@@ -93,11 +93,11 @@ class Agent:
     ) -> None:
         _refuse_wrong(locals())
         self.models, self.policy, self.approve = models_of(llm), policy, approve
-        self.instructions = instructions
+        self.instructions = whole_text(instructions, "the agent's instructions")
         self.answer_type = None if output_type is None else AnswerType(output_type)
         self._output_retries, self._deps, self._window = output_retries, deps, window
         if self.answer_type is not None:
-            self.instructions = f"{instructions}\n\n{self.answer_type.instructions()}".lstrip()
+            self.instructions = f"{self.instructions}\n\n{self.answer_type.instructions()}".lstrip()
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
@@ -228,13 +228,10 @@ class Agent:
         if Agent.is_being_imported:
             remedy = 'put that under `if __name__ == "__main__":`'
             raise InputError("importing the module starts a run", remedy=remedy)
-        unknown = options.keys() - RunOptions.__annotations__.keys()
-        if unknown or not isinstance(question, str):
-            wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
+        if unknown := options.keys() - RunOptions.__annotations__.keys():
             known = ", ".join(RunOptions.__annotations__)
-            raise InputError(f"a run has {wrong}", remedy=f"give a text, and of {known} what is needed")
-        if clean_text(question) != question:
-            raise InputError("the question contains a lone surrogate", remedy="remove it")
+            raise InputError(f"a run has no option {min(unknown)!r}", remedy=f"there are {known}")
+        question = whole_text(question, "the question")
         for model in (it for agent in (self, *self._below) if is_asked for it in agent.models):
             getattr(model, "with_key", lambda: None)()
         if type(options.get("seed", 0)) is not int:

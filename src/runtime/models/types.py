@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, overload, runtime_checkable
 
 import msgspec
 
-from ...fail.errors import InputError
+from ...fail.errors import InputError, class_of
 from ..formats import strict_json
 from ..log.events import ModelReplied
 from ..log.values import Call, ModelChoice, ModelName, ToolOffer, Usage
@@ -272,8 +272,7 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
         problem = "not an object"
     except strict_json.NotJson as error:
         problem = error.reason
-    text = clean_text(arguments) if isinstance(arguments, str) else ""
-    return Call(call_id, name, text=text, problem=problem)
+    return Call(call_id, name, text=clean_text(arguments), problem=problem)
 
 
 def call_text(call: Call) -> str:
@@ -287,11 +286,12 @@ def clean_text(text: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def whole_text(text: str) -> str:
-    """Return what somebody says. Raises InputError for what is no text, or not whole."""
+def whole_text(text: object, what: str) -> str:
+    """Return a text that a person gave as a plain `str`. Raises InputError for what is none."""
     if not isinstance(text, str) or clean_text(text) != text:
-        raise InputError("the message is not text, or contains a lone surrogate", remedy="remove it")
-    return text
+        wrong = "contains a lone surrogate" if isinstance(text, str) else f"is a {class_of(text)}"
+        raise InputError(f"{what} {wrong}", remedy="give Unicode text")
+    return clean_text(text)
 
 
 def _text(value: object) -> str | None:
