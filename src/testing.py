@@ -114,15 +114,13 @@ def decide(
     """
     gate = Gate(_policy(policy), [_tool(tool) for tool in tools])
     check_mounts(gate.policy, mounts or ())
-    made: Counter[str] = Counter()
-    repeats: Counter[str] = Counter()
+    made, repeats = Counter[str](), Counter[str]()
     found = []
     for number, proposed in enumerate(calls):
         read = read_call(f"tc_1_{number}", *_values(proposed, "a call", "name", "arguments"))
         call = gate.policy.as_in_a_run(read)
         name = call.name if isinstance(call.name, str) else ""
-        tool = gate.tools.get(name)
-        key = "" if tool is None else call_key(call, tool)
+        key = call_key(call, gate.tools.get(name))
         times = {"calls": made[name], "per_minute": made[name]}
         verdict = gate.ask(Question(call, call.name, {"tool_calls": made.total(), **times}, repeats[key]))
         if verdict.decision == "allow":
@@ -156,8 +154,7 @@ def decide_fact(
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
     met_by = _tool({"name": "some_tool"} if tool is None else tool)
-    verdict = Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name))
-    return Decision(*structs.astuple(verdict))
+    return Decision(*structs.astuple(Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name))))
 
 
 def run(
@@ -191,7 +188,6 @@ def run(
     model = script if callable(script) else Script(script)
     agent = Agent(model, [*map(_tool, tools)], _policy(policy), mounts=mounts, hosts=hosts)
     spec = agent.spec(question, run_id="test-run", key=scripted_key("test-run"))
-    head = head_of(spec)
 
     def answer(at: str) -> Answered | None:
         said = (approvals or {}).get(at.removesuffix(".p"))
@@ -199,7 +195,7 @@ def run(
 
     with agent.workspace() as workspace:
         workspace.network = False
-        return agent.result_of(run_now(make_run(spec, head, Virtual(workspace, answers=answer))))
+        return agent.result_of(run_now(make_run(spec, head_of(spec), Virtual(workspace, answers=answer))))
 
 
 def parse(kind: str, text: str | bytes) -> Any:
@@ -248,10 +244,8 @@ def _reply(data: Any) -> Any:
     if not isinstance(data, dict) or data.keys() - {*LLMOutput.__struct_fields__}:
         raise Refused("a reply is an object with the fields of LLMOutput")
     proposed = data.get("tool_calls", [])
-    known = {"name", "arguments"}
-    if not isinstance(proposed, list) or any(
-        not isinstance(it, dict) or it.keys() != known for it in proposed
-    ):
+    listed = proposed if isinstance(proposed, list) else [None]
+    if any(not isinstance(it, dict) or it.keys() != {"name", "arguments"} for it in listed):
         raise Refused("tool_calls is not a list of objects with name and arguments", "/tool_calls")
     calls = [ToolCall(**call) for call in proposed]
     reply = read_reply(LLMOutput(**{**data, "tool_calls": calls}), "1.m1", 1, 0)

@@ -200,21 +200,13 @@ def test_the_messages_of_any_ending_are_a_history(project: Path, first: str) -> 
 
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "b", "arguments": "{}"}]}
 RESULT = {"role": "tool", "tool_call_id": "a", "name": "b", "content": "{}"}
-NO_HISTORIES: list[Any] = [
-    ["text"],
-    [{"role": "system", "content": "x"}],
-    [{"role": "user"}],
-    [{"role": "user", "content": float("nan")}],
-    [{"role": "user", "content": "\ud800"}],
-    [CALL],
-    [RESULT],
-    [CALL, RESULT, RESULT],
+
+
+@pytest.mark.parametrize("history", [
+    5, ["text"], [{"role": "system", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": float("nan")}],
+    [{"role": "user", "content": "\ud800"}], [CALL], [RESULT], [CALL, RESULT, RESULT],
     [CALL, {"role": "user", "content": "x"}, RESULT],
-    5,
-]
-
-
-@pytest.mark.parametrize("history", NO_HISTORIES)
+])  # fmt: skip
 def test_what_is_no_history_is_refused_and_leaves_nothing(project: Path, history: Any) -> None:
     with pytest.raises(InputError):
         tachograph.record(agent_of(project), "?", out=project / "out", history=history)
@@ -240,6 +232,9 @@ def test_folders_without_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -
     for call in (tachograph.replay, tachograph.check, tachograph.resume):
         with pytest.raises(RecordError, match="cannot be read"):
             call(agent_of(project), project / "nothing")
+    for ask, *given in ((Policy.load, 5), (tachograph.check, 5, "out"), (Session, agent_of(project), 5)):
+        with pytest.raises(InputError, match="is no"):
+            ask(*given)  # type: ignore[operator]
     tachograph.record(agent_of(project), "?", out=project / "out")
     with pytest.raises(RecordError, match="has ended"):
         tachograph.resume(agent_of(project), project / "out")
@@ -375,6 +370,7 @@ OF_CODE = {
     "guard": GUARD,
     "words": "HELLO = 'hello'\n",
     "other": SAY.replace("say", "other"),
+    "\udcff": GUARD,  # the name is not UTF-8
 }
 
 
@@ -400,12 +396,13 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent
 
 def test_the_modules_of_an_agent_in_code_are_inputs(desk: Callable[..., Agent]) -> None:
     Path("desk_of_code/other.py").write_text("", encoding="utf-8")  # of a tool that is not called
+    model = importlib.import_module("desk_of_code.\udcff").model
     for name in ("say", "words", "guard"):
-        tachograph.record(desk(), "?", out="out", replace=True)
-        assert tachograph.check(desk(), "out") == []
+        tachograph.record(desk(model=model), "?", out="out", replace=True)
+        assert tachograph.check(desk(model=model), "out") == []
         with open(f"desk_of_code/{name}.py", "a", encoding="utf-8") as file:
             file.write("# changed\n")
-        found = [(one.kind, one.at) for one in tachograph.check(desk(), "out")]
+        found = [(one.kind, one.at) for one in tachograph.check(desk(model=model), "out")]
         assert found[0] == ("INPUT", f"desk_of_code/{name}.py")
     Path("elsewhere").mkdir()
     tachograph.record(desk("elsewhere"), "?", out="other")
@@ -422,13 +419,11 @@ def test_commands_take_the_records_of_an_agent_that_is_named(
         assert "out" in output_of(capsys, command, *named).out or command == "check"
         for wrong in ("desk_of_code.app", "desk_of_code.app:guard", "nowhere:agent"):
             assert "MODULE:NAME" in output_of(capsys, command, "out", "--agent", wrong, code=2).err
-        Path("program.py").write_text(
-            "from desk_of_code.app import agent\nagent.run('?')\n", encoding="utf-8"
-        )
+        program = "from desk_of_code.app import agent\nagent.run('?')\n"
+        Path("program.py").write_text(program, encoding="utf-8")
         assert "__main__" in output_of(capsys, command, "out", "--agent", "program:agent", code=2).err
-        assert (
-            exit_code(command, *named[1:]) == exit_code(command, "desk_of_code", *named[1:]) == 2
-        )  # no record
+        # neither names a record
+        assert exit_code(command, *named[1:]) == exit_code(command, "desk_of_code", *named[1:]) == 2
     Path("runs/code").mkdir(parents=True)
     os.rename("out", "runs/code/out")
     for run in ((), ("code/out",), ("runs/code/out",)):
@@ -498,8 +493,8 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
         ("window", {"max_bytes": 5000}), ("window", WindowLimits(400)), ("window", 7), ("approve", "yes"),
         ("window", WindowLimits(5000, 0)), ("window", WindowLimits(5000, 9, -1)), ("window", WindowLimits(5000, 1.5)),  # type: ignore[arg-type]
         ("tools", [Agent(SEES, [], Policy.from_dict(POLICY)).as_tool("a", 5)]),  # type: ignore[arg-type]
-        ("instructions", "\ud800"), ("instructions", 5), ("output_retries", -1), ("root", "/nowhere"),
-        ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
+        ("mounts", 5), ("mounts", {"box": 5}), ("hosts", ["a.test"]), ("instructions", "\ud800"), ("instructions", 5),
+        ("output_retries", -1), ("root", "/nowhere"), ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
         ("plan", Policy.from_dict(POLICY)),  # without exit_plan
     ],
 )  # fmt: skip

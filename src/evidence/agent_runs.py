@@ -16,6 +16,7 @@ from ..fail.errors import InputError, OutputError, RecordError
 from ..runtime.agent import Agent
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Words
+from ..runtime.formats.documents import path_of
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, RunStarted
 from ..runtime.loop.state import RunSpec
@@ -113,7 +114,9 @@ class AgentRun:
 
     def world(self, workspace: Workspace) -> Real:
         """Return the real world."""
-        world = self.agent.world(workspace, leaves=self._leaves, listens=self._spec.is_session)
+        world = Real(
+            workspace, leaves=self._leaves, listens=self._spec.is_session, approve=self.agent.approve
+        )
         if self._started is not None:
             self._started(world)
         return world
@@ -133,12 +136,18 @@ def new_run(
     return AgentRun(agent, spec, wall_ns(), key=key, deps=options.get("deps"), **rest)
 
 
-def cleared(out: str | Path, *, replace: bool | None = None) -> Path:
+def folder_of(agent: Agent, out: str | Path) -> Path:
+    """Return the folder for a record of an agent. Raises InputError where these are something else."""
+    if not isinstance(agent, Agent):
+        raise InputError(f"{agent!r:.80} is no agent", remedy="give an Agent")
+    return path_of(out, "the folder of a record")
+
+
+def cleared(folder: Path, *, replace: bool | None = None) -> Path:
     """Return the folder for a record, whose place stays if the working directory changes.
 
     Raises OutputError where one lies that is not to be replaced, or never (None).
     """
-    folder = Path(out)
     if folder.name in ("", "..") or folder.suffix == ".partial":
         raise OutputError(f"{folder}: is not a folder of its own; name one, such as my-run")
     if not replace and folder.is_dir() and {path.name for path in folder.iterdir()} & {*NAMES}:
@@ -173,7 +182,7 @@ def record(
         OutputError: A record lies in the folder, or it cannot be used.
         InputError: The agent or the history is refused.
     """
-    folder = cleared(out, replace=replace)
+    folder = cleared(folder_of(agent, out), replace=replace)
     return agent.result_of(recording.record(new_run(agent, question, options), folder, listen))
 
 
@@ -204,7 +213,7 @@ async def arecord(
         OutputError: As of `record`.
         InputError: Likewise.
     """
-    folder = cleared(out, replace=replace)
+    folder = cleared(folder_of(agent, out), replace=replace)
     source = new_run(agent, question, options, leaves=False, started=started)
     return agent.result_of(await recording.record_async(source, folder, listen))
 
@@ -228,7 +237,7 @@ def resume(
         InDoubt: Effects had begun, and nobody says whether they happened.
         Diverged: The agent is not that of the log any more.
     """
-    folder = Path(out).absolute()
+    folder = folder_of(agent, out).absolute()
     return agent.result_of(recording.resume(_open_run(agent, folder), folder, settled or {}, listen))
 
 
@@ -243,7 +252,7 @@ async def aresume(
         settled: Likewise.
         listen: Likewise.
     """
-    folder = Path(out).absolute()
+    folder = folder_of(agent, out).absolute()
     source = _open_run(agent, folder, leaves=False)
     return agent.result_of(await recording.resume_async(source, folder, settled or {}, listen))
 
@@ -270,7 +279,7 @@ def replay(agent: Agent, out: str | Path) -> RunResult:
         RecordError: The record cannot be read.
         Diverged: A line would be another one today; the exception names it.
     """
-    folder = Path(out)
+    folder = folder_of(agent, out)
     return agent.result_of(replay_source(AgentRun.of(agent, folder), folder, str(folder)))
 
 
@@ -300,7 +309,7 @@ async def acheck(agent: Agent, out: str | Path) -> list[Difference]:
         agent: As of `check`.
         out: Likewise.
     """
-    folder = Path(out)
+    folder = folder_of(agent, out)
     try:
         source = AgentRun.of(agent, folder)
     except RecordError:

@@ -27,7 +27,7 @@ from ..runtime.run import RunMade
 from ..runtime.run_result import Reached, RunOptions, RunResult, reached
 from ..runtime.schema.answer_type import AnswerType
 from ..runtime.world.real import Real, Tell, streamed
-from .agent_runs import AgentRun, cleared, new_run
+from .agent_runs import AgentRun, cleared, folder_of, new_run
 from .folder import exchange, old_of, open_folder, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
 from .record_files import STATE, head_in, lines_in
@@ -75,7 +75,7 @@ class Conversation(Generic[Made]):
         self,
         begin: Begin,
         result_of: Callable[[RunMade], Made],
-        path: str | Path,
+        path: Path,
         listen: Listen | None = None,
         settled: Words | None = None,
     ) -> None:
@@ -283,7 +283,8 @@ class Session(Conversation[RunResult]):
                 return new_run(agent, "", options, is_session=True, started=started)
             return AgentRun.of(agent, folder, started=started, deps=options.get("deps"))
 
-        super().__init__(begin, agent.result_of, path, listen, settled)
+        folder = folder_of(agent, path)
+        super().__init__(begin, agent.result_of, folder, listen, settled)
         self._agent, self._options, self._type = agent, options, agent.answer_type
 
     def _type_of(self, lines: list[log.Event]) -> AnswerType | None:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from ..fail.errors import InputError, ToolError
 from .clock import random_hex, random_key, variable, wall_ns
+from .formats.documents import path_of
 from .formats.strict_json import canonical
 from .io.workspace import Host, Mount, Workspace
 from .log.addresses import place_of
@@ -117,17 +118,18 @@ class Agent:
         for name in {name for name in names if names.count(name) > 1}:
             raise ToolError(f"two tools are called {name!r}", remedy="give one of them another name")
         self.all_tools = with_those_below(self.tools)
-        self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
-        self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
+        self._mounts = {name: path_of(path, f"mounts: {name!r}") for name, path in (mounts or {}).items()}
+        self._hosts = {name: path_of(path, f"hosts: {name!r}") for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
         self._own = [policy] if plan is None else [policy, plan]
         self._below = [it.agent for it in self.all_tools if isinstance(it.agent, Agent)]
         for agent in self._below:
             self._check_below(agent)
             self.modules = agent.modules | self.modules
+        for its in self.policies:
+            check_redaction(policy, its)
         for its in self._own:
             check_prices(its, (choice_of(model).name for it in (self, *self._below) for model in it.models))
-            check_redaction(policy, its)
             # a policy may serve several agents, but a name that it neither allows nor denies is of a tool of this one
             check_names(its, [*(tool.name for tool in self.all_tools), *its.names.allowed, *its.names.denied])
         for its in self._own if plan is not None else ():
@@ -143,8 +145,6 @@ class Agent:
 
     def _check_below(self, agent: Agent) -> None:
         """Refuse an agent that has what is of the whole run, and is another one there."""
-        for its in agent._own:
-            check_redaction(self.policy, its)
         for what in ("_mounts", "_hosts", "approve", "_deps"):
             if (its := getattr(agent, what)) and its != getattr(self, what):
                 name = what.removeprefix("_")
@@ -312,7 +312,7 @@ class Agent:
         spec = self.spec(question, run_id=f"run-{random_hex()}", key=random_key(), **options)
         head = head_of(spec, clock="system", began=wall_ns())
         with self.workspace(deps=options.get("deps")) as workspace:
-            world = self.world(workspace)
+            world = Real(workspace, leaves=False, listens=False, approve=self.approve)
             if started is not None:
                 started(world)
             try:
@@ -339,10 +339,6 @@ class Agent:
             return self.arun(question, listen=tell, started=started, **options)
 
         return streamed(begin)
-
-    def world(self, workspace: Workspace, *, leaves: bool = False, listens: bool = False) -> Real:
-        """Return the world of a run; `leaves` and `listens` as of Real."""
-        return Real(workspace, leaves=leaves, listens=listens, approve=self.approve)
 
     def result_of(self, made: RunMade) -> RunResult:
         """Return what a run came to, with the answer as one of the agent that answered last."""
@@ -383,7 +379,7 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
         ("hooks", are_hooks and all(it is None or callable(it) for it in asked), "give Hooks of functions"),
         ("approve", approve is None or callable(approve), "give a function"),
         ("window", window is None or isinstance(window, WindowLimits), "give WindowLimits(max_bytes=1000)"),
-        ("instructions", clean_text(given["instructions"]) == given["instructions"], "give Unicode text"),
+        *((it, isinstance(given[it] or {}, Mapping), "map names to folders") for it in ("mounts", "hosts")),
         ("output_retries", type(retries) is int and retries >= 0, "give a whole number from 0 on"),
         ("root", isinstance(root, str | Path) and Path(root).is_dir(), "give a folder that is there"),
     ):
@@ -393,4 +389,4 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
 
 def _label(name: str, folder: Path | None) -> str:
     """Return what records call a folder: its path, or its name where that would tell of this machine."""
-    return name if folder is None or folder.is_absolute() else folder.as_posix()
+    return name if folder is None or folder.is_absolute() else clean_text(folder.as_posix())

@@ -94,6 +94,13 @@ def _merged(base: Any, data: Any, pointer: str, marks: dict[str, Any]) -> Any:
     return data
 
 
+def path_of(given: object, what: str) -> Path:
+    """Return a path that a person gave. Raises InputError for what is none."""
+    if not isinstance(given, str | os.PathLike) or "\0" in os.fsdecode(given):
+        raise InputError(f"{what} is no path: {given!r:.80}", remedy="give a str or a Path")
+    return Path(os.fsdecode(given))
+
+
 def read_plain(path: str | Path, most: int) -> bytes:
     """Return the bytes of a regular file; of a longer one, the first `most` + 1. Raises OSError."""
     try:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from msgspec import MsgspecError, Struct, convert
 
 from ...fail.errors import InputError, ToolError, system_reason
-from ..formats.documents import read_plain
+from ..formats.documents import path_of, read_plain
 from ..formats.strict_json import NotJson, canonical, digest, parse
 from ..tools.agents import DELEGATE, TEAM_NAMES
 from ..tools.contract import CLOSED, Tool, without_marks
@@ -160,10 +160,10 @@ def mcp(
     try:
         listed = command if isinstance(command, str) else [*map(os.fspath, command)]
         place = convert({**given, "command": listed}, ServerPlace)
-    except (TypeError, MsgspecError) as error:
+    except (TypeError, ValueError, MsgspecError) as error:
         remedy = "give the command as a list of texts, and each variable and header as a text"
         raise InputError(f"server {name!r} cannot be used: {error}", remedy=remedy) from None
-    return server_at(name, place, Path(lock))
+    return server_at(name, place, path_of(lock, "the file of accepted definitions"))
 
 
 def server_at(name: str, place: ServerPlace, lock: Path) -> McpServer:
@@ -212,8 +212,8 @@ def profile_names(root: Path) -> set[str]:
 
 def check_place(name: str, place: ServerPlace) -> None:
     """Refuse a name that is none, or a server of no one place. Raises InputError."""
-    if not re.fullmatch(_NAME, name):
-        raise InputError(f"{name[:80]!a} is not a name of a server", remedy="use letters, digits and -")
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+        raise InputError(f"{name!a:.80} is not a name of a server", remedy="use letters, digits and -")
     if bool(place.command) == bool(place.url):
         raise InputError(f"server {name!r} needs either a command or a URL", remedy="give one of them")
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ...fail.errors import InputError, PolicyError
-from ..formats.documents import TypedDocument, read_document
+from ..formats.documents import TypedDocument, path_of, read_document
 from ..formats.json_pointer import get, join
 from ..formats.strict_json import as_json, canonical
 from ..formats.strict_yaml import Document
@@ -123,7 +123,7 @@ class Policy:
         Raises:
             PolicyError: The file is not exactly a policy; the error has file, line and column.
         """
-        source = Path(path)
+        source = path_of(path, "the file of a policy")
         label = "/".join(source.parts[-2:]) if source.is_absolute() else source.as_posix()
         folder = source.parent.parent if source.is_absolute() and not name else Path()
         try:

@@ -87,7 +87,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 
 def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, Any]) -> Tool:
-    if isinstance(function, type) or not hasattr(function, "__name__"):
+    if isinstance(function, type) or not all(hasattr(function, it) for it in ("__name__", "__annotations__")):
         what = f"{getattr(function, '__name__', type(function).__name__)} is not a function"
         remedy = 'write @tool(effect="pure") above a function, with another effect if need be'
         raise ToolError(what, remedy=remedy)
@@ -99,7 +99,7 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     given.setdefault("description", inspect.getdoc(function) or "")
     problems: list[str] = []
     if not isinstance(given["description"], str) or not given["description"].strip():
-        problems.append("nothing says what it does: write a docstring")
+        problems.append("nothing says what it does: write a docstring, or give `description`")
     hints = _hints(function, names, problems)
     contexts = [name for name, hint in hints.items() if Context in (hint, typing.get_origin(hint))]
     if len(contexts) > 1:

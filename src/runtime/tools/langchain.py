@@ -26,17 +26,15 @@ def from_langchain(tool: Any, *, effect: str = "external", idempotent: bool = Fa
     Raises:
         ToolError: It cannot be one of a run.
     """
-    given = tool.tool_call_schema
-    schema = given if isinstance(given, dict) else given.model_json_schema()
     try:
-        closed = closed_schema(schema)
+        given = tool.tool_call_schema
+        closed = closed_schema(given if isinstance(given, dict) else given.model_json_schema())
     except Exception as error:  # noqa: BLE001 - the schema is foreign
-        what = f"the tool {tool.name!r} has no plain schema ({error})"
+        what = f"the tool {getattr(tool, 'name', tool)!r} has no plain schema ({error})"
         raise ToolError(what, remedy="give it types") from None
 
     async def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         return {"result": written(await tool.ainvoke(arguments))}
 
     result, _ = result_schema(Any, "serialization", [])
-    description = tool.description or tool.name
-    return Tool(tool.name, description, closed, result, effect, run, idempotent=idempotent)
+    return Tool(tool.name, tool.description or tool.name, closed, result, effect, run, idempotent=idempotent)

@@ -45,7 +45,7 @@ def modules_behind(function: Any, root: Path) -> dict[str, str]:
         return {}
     source = path.read_bytes()
     imported = project_modules(source, root, module.get("__package__") or "")
-    return {path.relative_to(root).as_posix(): digest(source), **imported}
+    return {_label(path, root): digest(source), **imported}
 
 
 def project_modules(source: bytes, root: Path, package: str = "") -> dict[str, str]:
@@ -66,16 +66,17 @@ def project_modules(source: bytes, root: Path, package: str = "") -> dict[str, s
         name = waiting.pop()
         spec = _spec(name)
         path = Path((spec and spec.origin) or "").resolve()
-        if spec is None or not _is_of(path, root):
-            continue
-        label = path.relative_to(root).as_posix()
-        if label in found:
+        if spec is None or not _is_of(path, root) or (label := _label(path, root)) in found:
             continue
         text = path.read_bytes()
         found[label] = digest(text)
-        is_package = spec.submodule_search_locations is not None
-        waiting += _names(text, name if is_package else name.rpartition(".")[0])
+        waiting += _names(text, spec.parent or "")
     return found
+
+
+def _label(path: Path, root: Path) -> str:
+    """Return what records call a file of a project, in which a name that is not UTF-8 is escaped."""
+    return path.relative_to(root).as_posix().encode("utf-8", "backslashreplace").decode()
 
 
 def _is_of(path: Path, root: Path) -> bool:

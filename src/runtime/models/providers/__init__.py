@@ -15,6 +15,7 @@ from ....fail.errors import InputError, did_you_mean
 from ...clock import variable
 from ...formats import strict_json
 from ...log.values import ModelName
+from ..types import whole_text
 from .anthropic import AnthropicService
 from .environment import Endpoint
 from .fields import JsonObject
@@ -62,13 +63,13 @@ def model_of(
     Raises:
         InputError: The name, the address, the key or an option is wrong, or the SDK is missing.
     """
-    if not 0 < timeout_s <= 86_400:
+    if type(timeout_s) not in (int, float) or not 0 < timeout_s <= 86_400:
         raise InputError("timeout_s is out of range", remedy="give seconds, more than 0 and at most a day")
-    provider, _, model = name.partition(":")
+    provider, _, model = whole_text(name, "the name of a model").partition(":")
     if provider not in PROVIDERS or not _MODEL.fullmatch(model):
         raise InputError(f"{name[:80]!r} names no model", remedy=_FORM)
     home, address_variable, key_variable = PROVIDERS[provider]
-    url = (variable(address_variable) if base_url is None else base_url) or home
+    url = (variable(address_variable) if base_url is None else whole_text(base_url, "the base URL")) or home
     if provider == "anthropic":
         url = url.rstrip("/").removesuffix("/v1")  # the SDK writes it itself
     endpoint = Endpoint(url, address_variable if base_url is None else "the base URL", key_variable, home)
@@ -95,8 +96,8 @@ def _settings(options: Mapping[str, Any], known: set[str]) -> JsonObject:
     """Return a copy of the options. Raises InputError for one that no request has, or that is set for each request."""
     try:
         settings: JsonObject = strict_json.as_json({"max_tokens": _MAX_TOKENS, **options})
-    except strict_json.NotJson as error:
-        raise InputError(f"the options are not JSON: {error.reason}", remedy="give plain JSON data") from None
+    except (TypeError, strict_json.NotJson) as error:
+        raise InputError(f"the options are not JSON: {error}", remedy="give plain JSON data") from None
     extra = settings.get("extra_body", {})
     if not isinstance(extra, dict) or extra.keys() & (_OURS | known):
         raise InputError("the option 'extra_body' is not an object of further settings", remedy="give one")
