@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .cli.approval import approve_at_terminal
     from .evidence.agent_runs import acheck, arecord, aresume, check, record, replay, resume
-    from .evidence.sessions import Session, SyncSession, Turn
+    from .evidence.sessions import Session, SyncSession
     from .fail.errors import InputError, ToolFailure, TransientModelError
     from .runtime.agent import Agent
     from .runtime.driver import InDoubt
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .runtime.models.providers import model_of
     from .runtime.models.types import LLMInput, LLMOutput, Piece, ToolCall
     from .runtime.policy.policy import Policy
-    from .runtime.run_result import RunResult
+    from .runtime.run_result import RunResult, Turn
     from .runtime.schema.answer_type import AnswerMismatch
     from .runtime.schema.python_types import AnyText, ReadPath, Text, Url, WritePath
     from .runtime.tools.agents import delegate
@@ -44,7 +44,7 @@ __all__ = [
 _PLACES = {
     "cli.approval": "approve_at_terminal",
     "evidence.agent_runs": "acheck arecord aresume check record replay resume",
-    "evidence.sessions": "Session SyncSession Turn",
+    "evidence.sessions": "Session SyncSession",
     "fail.errors": "InputError ToolFailure TransientModelError",
     "runtime.agent": "Agent",
     "runtime.driver": "InDoubt",
@@ -59,7 +59,7 @@ _PLACES = {
     "runtime.models.providers": "model_of",
     "runtime.models.types": "LLMInput LLMOutput Piece ToolCall",
     "runtime.policy.policy": "Policy",
-    "runtime.run_result": "RunResult",
+    "runtime.run_result": "RunResult Turn",
     "runtime.schema.answer_type": "AnswerMismatch",
     "runtime.schema.python_types": "AnyText ReadPath Text Url WritePath",
     "runtime.tools.agents": "delegate",

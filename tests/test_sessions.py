@@ -258,24 +258,23 @@ async def test_a_conversation_that_is_left_while_its_files_are_written_is_whole(
     assert [path.name for path in tmp_path.iterdir()] == ["talk"]
 
 
-async def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
-    agent = talker()
-    async with Session(agent, tmp_path / "one") as session:
-        for text in ("a", "b", "c"):
-            await session.ask(text)
-        for turn in (0, 4):
+def test_a_fork_has_the_same_lines_up_to_its_turn(tmp_path: Path) -> None:
+    with SyncSession(agent := talker(), tmp_path / "one") as session:
+        for text in "abc":
+            session.ask(type("Said", (str,), {})(text))
+        for turn in (0, 4, "1", True):
             with pytest.raises(InputError):
-                session.fork(turn, tmp_path / "two")
-        async with session.fork(2, tmp_path / "two") as other:
-            assert (await other.ask("d")).answer == "d (5)"
-            await other.close()
-        await session.close()
+                session.fork(turn, tmp_path / "two")  # type: ignore[arg-type]
+        with session.fork(2, tmp_path / "two") as other:
+            assert other.ask("d").answer == "d (5)"
+            other.close()
+        session.close()
     one, two = lines_in(tmp_path / "one"), lines_in(tmp_path / "two")
     assert two[0].forked.turn == 2 and two[0].forked.run_id == one[0].run_id  # type: ignore[attr-defined]
     ends = [n for n, event in enumerate(two) if event.at.endswith(".t")]
     assert one[1 : ends[1] + 1] == two[1 : ends[1] + 1] and len(ends) == 3
-    await asyncio.to_thread(holds, agent, tmp_path / "one")
-    await asyncio.to_thread(holds, agent, tmp_path / "two")
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        holds(agent, folder)
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -306,13 +305,20 @@ def test_a_fork_that_dies_while_it_is_made_is_whole_or_none(tmp_path: Path) -> N
     agent, turns, talk, fork = talker(), set[int](), tmp_path / "talk", tmp_path / "runs/fork"
     with SyncSession(agent, talk) as session:
         session.ask("a")
-    (tmp_path / "talk.partial/mounts/box/.tachograph-1-0.tmp").touch()  # is being written
+    box = tmp_path / "talk.partial/mounts/box"
+    (box / ".tachograph-1-0.tmp").touch()  # is being written
     for _ in deaths(fork, lambda: Session(agent, talk).fork(1, fork)):
         assert not [*fork.parent.rglob(".tachograph*")]
         with SyncSession(agent, fork) as session:
             turns.add(len(session.turns))
             session.ask("b")
     assert turns == {0, 1}
+    (box / "link").symlink_to("nowhere")
+    Session(agent, talk).fork(1, tmp_path / "last")
+    os.mkfifo(box / "fifo")
+    with pytest.raises(OutputError, match="fifo"):
+        Session(agent, talk).fork(1, tmp_path / "no/fork")
+    assert not [*(tmp_path / "no").iterdir()]
 
 
 def test_what_a_conversation_refuses(tmp_path: Path) -> None:
@@ -390,6 +396,10 @@ async def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(
         session.ask("second")
     with pytest.raises(InputError):
         tachograph.resume(agent, tmp_path / "talk", settled={"1.c0.i1": "done"})
+    locked = Session(Agent("openai:any", [], agent.policy), tmp_path / "talk")  # without a key
+    for call in (locked.__aenter__, lambda: locked.ask("second")):
+        with pytest.raises(InputError):
+            await call()
     with SyncSession(agent, tmp_path / "talk", deps="two", settled={"1.c0.i1": "done"}) as session:
         assert session.ask("second").answer == '{"result":"two"}'
         session.compact("names")
@@ -418,7 +428,8 @@ async def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -
         with pytest.raises(InputError):
             session.compact("half of \ud800")
         assert session.ask("hello").number == 1
-    with pytest.raises(InputError):
-        session.ask("too late")
+    for late in (session.__enter__, lambda: session.ask("too late")):
+        with pytest.raises(InputError):
+            late()
     with pytest.raises(InputError):
         await Session(talker(), tmp_path / "another").ended()

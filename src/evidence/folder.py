@@ -10,13 +10,18 @@ from typing import Final
 
 import msgspec
 
-from ..fail.errors import OutputError, RecordError, system_reason
+from ..fail.errors import InputError, OutputError, RecordError, system_reason
+from ..runtime.clock import random_hex
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import sync, write_durably
 from ..runtime.formats.strict_json import canonical
-from ..runtime.log.events import RunStarted
+from ..runtime.log.addresses import place_of
+from ..runtime.log.events import RunStarted, TurnEnded
 from ..runtime.log.file import lock
-from .record_files import MOST_BYTES, NAMES, STATE, is_from_code, lines_in
+from ..runtime.log.lines import LineWriter
+from ..runtime.log.values import Forked
+from ..runtime.resources.mount_path import TEMPORARY
+from .record_files import MOST_BYTES, NAMES, STATE, head_in, is_from_code, lines_in
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
@@ -159,3 +164,35 @@ def exchange(made: Path, folder: Path) -> None:
     os.rename(made, folder)
     shutil.rmtree(old, ignore_errors=True)  # what is left of it counts as none
     sync(folder.parent)
+
+
+def copy_turns(origin: Path, turn: int, folder: Path) -> None:
+    """Begin a conversation in a folder with the turns of another one up to a number.
+
+    Args:
+        origin: Where the other one lies.
+        turn: The number.
+        folder: Where the record of the new one is to go.
+
+    Raises:
+        InputError: There is no such turn.
+        OutputError: The folder cannot be used, or the other one cannot be copied.
+    """
+    events = lines_in(origin)
+    ends = [n for n, it in enumerate(events, 1) if isinstance(it, TurnEnded) and not place_of(it.at)]
+    if type(turn) is not int or not 1 <= turn <= len(ends):
+        raise InputError(f"there is no turn {turn!r:.80}", remedy=f"there are {len(ends)}")
+    head, partial, made = head_in(origin), open_folder(folder), old_of(folder)
+    forked = msgspec.structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
+    writer = LineWriter()
+    lines = [writer.line(canonical(event)) for event in (forked, *events[1 : ends[turn - 1]])]
+    try:
+        shutil.rmtree(made, ignore_errors=True)
+        # key, mounts and inputs, which the manifest of a closed conversation names; no file that is being written
+        shutil.copytree(origin, made, True, lambda _, names: [*filter(TEMPORARY.fullmatch, names)])
+        write_durably(made / STATE, b"".join(lines))
+        exchange(made, partial)  # before this the path is free
+    except OSError as error:
+        for part in (made, partial):
+            shutil.rmtree(part, ignore_errors=True)
+        raise OutputError(f"{folder}: the turns cannot be copied ({error!s:.300})") from None

@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from msgspec import structs
-
 from ..fail.errors import InputError
 from ..runtime.agent import Agent
-from ..runtime.clock import random_hex
 from ..runtime.driver import Words
-from ..runtime.formats.durable_write import write_durably
 from ..runtime.log import events as log
 from ..runtime.log.addresses import place_of
-from ..runtime.log.journal import Journal, tell
-from ..runtime.log.values import THIS_STEP, Forked
+from ..runtime.log.journal import tell
+from ..runtime.log.values import THIS_STEP
 from ..runtime.models.types import Piece, whole_text
-from ..runtime.resources.mount_path import TEMPORARY
 from ..runtime.run import RunMade
-from ..runtime.run_result import Reached, RunOptions, RunResult, reached
+from ..runtime.run_result import RunOptions, RunResult, Turn, reached
 from ..runtime.schema.answer_type import AnswerType
 from ..runtime.world.real import Real, Tell, streamed
 from .agent_runs import AgentRun, cleared, folder_of, new_run
-from .folder import exchange, old_of, open_folder, partial_of, where_it_lies
+from .folder import copy_turns, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
-from .record_files import STATE, head_in, lines_in
+from .record_files import lines_in
 from .run_source import RunSource
-
-
-class Turn(Reached, frozen=True, kw_only=True):
-    """A turn of a conversation, which ends as a run does: as `cancelled` where it was interrupted.
-
-    Attributes:
-        number: Its number, from 1.
-    """
-
-    number: int
-
 
 Made = TypeVar("Made")
 Begin = Callable[[Path | None, Callable[[Real], None]], RunSource]
@@ -93,6 +76,8 @@ class Conversation(Generic[Made]):
         self._run: asyncio.Task[RunMade] | None = None
 
     async def __aenter__(self) -> Self:
+        if self._run is not None:
+            raise InputError("the conversation was opened before", remedy="make another Session at its path")
         past = lines_in(partial_of(cleared(self._path)))
         for event in past:
             self._note(event)
@@ -183,19 +168,39 @@ class Conversation(Generic[Made]):
 
         The last is a TurnEnded. The turn goes on where the loop is left early.
 
+        Args:
+            text: What is said.
+
         Raises:
             InputError: As of `ask`, from the generator.
         """
         return streamed(lambda tell: self.ask(text, tell=tell))
 
     async def interrupt(self, text: str = "") -> Turn | None:
-        """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty."""
+        """Stop what is under way, whose turn ends as `cancelled`, and say something else unless the text is empty.
+
+        Args:
+            text: What is said.
+
+        Returns:
+            The turn that answers the text; None without one.
+
+        Raises:
+            InputError: As of `ask`.
+        """
         said = whole_text(text, "the message")
         self._enter(log.StopAsked(at="", scope=THIS_STEP, why="interrupted"))
         return await self.ask(said) if said else None
 
     def compact(self, focus: str = "") -> None:
-        """Ask for a summary of what went before, which the model makes before it is asked anything else."""
+        """Ask for a summary of what went before, which the model makes before it is asked anything else.
+
+        Args:
+            focus: What matters in it; empty for all.
+
+        Raises:
+            InputError: As of `ask`.
+        """
         self._enter(log.CompactAsked(at="", focus=whole_text(focus, "the focus")))
 
     def plan(self) -> None:
@@ -219,18 +224,30 @@ class Conversation(Generic[Made]):
         self._enter(log.UndoAsked(at=""))
 
     async def close(self) -> Made:
-        """End the conversation when it is idle, unless it has ended, and put the four files of its record in place."""
+        """End the conversation when it is idle, unless it has ended, and put the four files of its record in place.
+
+        Returns:
+            What the run came to.
+
+        Raises:
+            InputError: The conversation is not open, or was left.
+        """
         if self._run is None or not self._run.done():
             await self._until(self._is_idle)
             self._enter(log.Closed(at=""))
         return await self.ended()
 
     async def ended(self) -> Made:
-        """Return what the run came to once it has ended, by `close` or by itself, and its record is in place."""
+        """Return what the run came to, once it has ended and its record is in place. Raises as `close` does."""
+        run = self._opened()
+        await asyncio.wait([run])  # whoever no longer waits does not cancel it
+        return self._result_of(self._made(run))
+
+    def _opened(self) -> asyncio.Task[RunMade]:
+        """Return the run. Raises InputError where the conversation was never opened."""
         if self._run is None:
             raise InputError("the conversation is not open", remedy="open a Session")
-        await asyncio.wait([self._run])  # whoever no longer waits does not cancel it
-        return self._result_of(self._made(self._run))
+        return self._run
 
     def _made(self, run: asyncio.Task[RunMade]) -> RunMade:
         """Return what the run came to, and raise what ended it."""
@@ -247,14 +264,14 @@ class Conversation(Generic[Made]):
         """Wait for an event; what ends the run before is raised."""
         if event.is_set():
             return  # at once, so that what is said enters before an interrupt that is asked for after it
-        assert self._run is not None
+        run = self._opened()
         waiting = asyncio.create_task(event.wait())
         try:
-            await asyncio.wait([waiting, self._run], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([waiting, run], return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-        if self._run.done() and not event.is_set():
-            self._made(self._run)
+        if run.done() and not event.is_set():
+            self._made(run)
             raise InputError("the conversation has ended", remedy="begin another one")
 
 
@@ -296,26 +313,16 @@ class Session(Conversation[RunResult]):
 
         Private mounts are copied as they are now. What an external tool did is not done again.
 
+        Args:
+            turn: The number of the last turn that both have.
+            path: As of Session.
+
         Raises:
             InputError: There is no such turn.
-            OutputError: The path cannot be used.
+            OutputError: The path cannot be used, or the folder cannot be copied.
         """
-        origin = where_it_lies(self._path)
-        events = lines_in(origin)
-        ends = [n for n, it in enumerate(events, 1) if isinstance(it, log.TurnEnded) and not place_of(it.at)]
-        if not 1 <= turn <= len(ends):
-            raise InputError(f"there is no turn {turn}", remedy=f"there are {len(ends)}")
-        head, journal = head_in(origin), Journal()
         other = Session(self._agent, path, listen=self._listen, **self._options)
-        partial, made = open_folder(other._path), old_of(other._path)
-        forked = structs.replace(head, run_id=f"run-{random_hex()}", forked=Forked(head.run_id, turn))
-        shutil.rmtree(made, ignore_errors=True)
-        # key, mounts and inputs, which the manifest of a closed conversation names; no file that is being written
-        shutil.copytree(origin, made, ignore=lambda _, names: [*filter(TEMPORARY.fullmatch, names)])
-        for event in (forked, *events[1 : ends[turn - 1]]):
-            journal.append(event)
-        write_durably(made / STATE, journal.data)
-        exchange(made, partial)  # before this the path is free
+        copy_turns(where_it_lies(self._path), turn, other._path)
         return other
 
 
@@ -334,10 +341,11 @@ class SyncSession:
     def __init__(self, agent: Agent, path: str | Path, **rest: Any) -> None:
         self._session = Session(agent, path, **rest)
         self.turns = self._session.turns
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._drive, name="tachograph-session", daemon=True)
+        self._thread = threading.Thread()  # until it is opened
 
     def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._drive, name="tachograph-session", daemon=True)
         self._thread.start()
         try:
             self._do(self._session.__aenter__())

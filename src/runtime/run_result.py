@@ -106,6 +106,16 @@ class RunResult(Reached, frozen=True, kw_only=True):
     messages: list[Message]
 
 
+class Turn(Reached, frozen=True, kw_only=True):
+    """A turn of a conversation, which ends as a run does: as `cancelled` where it was interrupted.
+
+    Attributes:
+        number: Its number, from 1.
+    """
+
+    number: int
+
+
 class RunOptions(TypedDict, total=False):
     """What a single run is made with.
 
