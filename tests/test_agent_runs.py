@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -485,6 +486,13 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     (tmp_path / "tools/echo.py").write_text(wrong)
     Agent(model, ["echo"], Policy.from_dict(POLICY), root=tmp_path).run("What?")
     assert "tools/echo.py: the result cannot be used: dict: half of a character\n" in caplog.text
+
+
+def test_another_process_is_given_what_was_made_or_raised() -> None:
+    agent = Agent(script('{"result": 5}'), [], Policy.from_dict(POLICY), output_type=int)
+    held = [tachograph.AnswerMismatch("/a", "b"), tachograph.InDoubt(["1.c0"])]
+    made, *told = pickle.loads(pickle.dumps([agent.run(type("Said", (str,), {})("?")), *held]))
+    assert made.output == 5 and [*map(str, told)] == [*map(str, held)]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ words for the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 MAX_CLASS_NAME: Final = 100
 MAX_SAID: Final = 300  # characters
@@ -38,6 +38,10 @@ class TachographError(Exception):
     """
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process makes it again, to raise it there: without its constructor, which takes parts."""
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
     def lines(self) -> list[str]:
         """Return what the command line says, each line by itself."""

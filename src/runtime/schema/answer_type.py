@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...fail.errors import InputError
+from ...fail.errors import InputError, TachographError
 from ..formats import strict_json
 from ..formats.escape import quote_untrusted
 from .validator import validator_of
@@ -13,7 +13,7 @@ from .validator import validator_of
 _BEGIN, _END = "```json\n", "\n```"
 
 
-class AnswerMismatch(ValueError):
+class AnswerMismatch(TachographError, ValueError):
     """An answer that is not of its type.
 
     Attributes:

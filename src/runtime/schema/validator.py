@@ -59,6 +59,10 @@ class SchemaValidator:
         except (ValidationError, ReferencingError, ValueError) as error:
             raise ValueError(f"a schema that cannot be compiled: {str(error).splitlines()[0]}") from error
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how a copy, or another process, has it: compiled again, or as it was compiled there."""
+        return validator_of, (canonical(self._schema),)
+
     def first_mismatch(self, data: Any) -> Mismatch | None:
         """Return the first mismatch of plain data, by pointer and keyword; None where it fits."""
         if self._rs.is_valid(data):
