@@ -10,15 +10,14 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
 from ..formats.json_pointer import get
 
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
-# a browser leaves out control characters before a URL, as it does white space, and no reader sees marks of direction;
+# a browser leaves out control characters before a URL, as it does white space, and no reader sees the others;
 # compiled for the first text that is judged so, as most tools take none
-_WHOLE_URL: Final = (
-    r"(?i)[\s\0-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*https?:\S*\s*"
-)
+_WHOLE_URL: Final = rf"(?i)[\s{CONTROL}{INVISIBLE}{JOINERS}]*https?:\S*\s*"
 _MOST_PARTS: Final = 50_000
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 # what holds further schemas, in which no mark is followed
