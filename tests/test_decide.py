@@ -36,6 +36,8 @@ def test_what_cannot_be_decided_is_refused(call: Any) -> None:
             decide_fact(POLICY, {"rule": "sandbox_path", **fact})
     with pytest.raises(InputError, match="mean 'effect'"):
         decide(POLICY, [{"name": "echo", "efect": "external"}], [])
+    with pytest.raises(InputError, match="must be an object schema"):
+        decide(POLICY, [{"name": "echo", "input_schema": True}], [])
     # keys of whoever asks
     own = {"name": "echo", "description": "Echo.", "output_schema": {}, "namespace": "n", 7: 7}
     assert decide(POLICY, [own], [{"name": "echo", "arguments": {}, "filename": "a"}])[0].decision == "allow"
