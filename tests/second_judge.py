@@ -189,8 +189,8 @@ def _named(named: Mapping[str, str], path: tuple[str, ...]) -> str:
 
 
 def _is_a_url(text: str) -> bool:
-    """Return whether a text as a whole is a URL: one word that begins as one does, behind control characters or not."""
-    while text[:1].isspace() or (text[:1] and ord(text[0]) < 32):
+    """Return whether a text as a whole is a URL: one word that begins as one does, behind unseen characters or not."""
+    while text and text[0] != "." and _blank(text[0]):
         text = text[1:]
     return len(text.split()) == 1 and text.lower().startswith(("http:", "https:"))
 
@@ -291,7 +291,8 @@ def _read_alike(path: str) -> bool:
         return False  # a separator or a dot in disguise
     if re.search(r"%[0-9A-Fa-f]{2}|[;\x00-\x1f\x7f]|//", plain):
         return False  # encoded again, parameters, control characters, an empty segment
-    return not any(part and all(map(_blank, part)) for part in plain.split("/"))
+    parts = re.split("[/\xa5\u20a9\u2044\u2215\u2216]", plain)
+    return not any(part and all(map(_blank, part)) for part in parts)
 
 
 def _blank(character: str) -> bool:
@@ -306,7 +307,7 @@ NOT_PUBLIC = [
         "168.63.129.16/32 ::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20"
     ).split()
 ]
-CARRIERS = [ipaddress.ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "::/96")]
+CARRIERS = [ipaddress.ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96")]
 
 
 def _address(text: str, networks: Sequence[str]) -> bool:
@@ -320,13 +321,12 @@ def _address(text: str, networks: Sequence[str]) -> bool:
     asked = [address]
     if isinstance(address, ipaddress.IPv6Address):
         low = int(address) & 0xFFFFFFFF
-        if low > 1 and any(address in carrier for carrier in CARRIERS):
+        carried = [*filter(None, [address.sixtofour, *(address.teredo or ())])]
+        if 1 < int(address) == low or int(address) >> 32 & 0xFDFFFFFF == 0x5EFE:
+            carried = carried or [ipaddress.IPv4Address(low)]
+        asked += carried  # a tunnel is never public itself, and what it carries is judged too
+        if any(address in carrier for carrier in CARRIERS):
             asked = [ipaddress.IPv4Address(low)]
-        elif address.sixtofour is not None:
-            # a tunnel is never public itself, and what it carries is judged too
-            asked.append(address.sixtofour)
-        elif address.teredo is not None:
-            asked.append(address.teredo[1])
     return all(
         any(one in ipaddress.ip_network(network) for network in networks)
         or not any(one in network for network in NOT_PUBLIC)
