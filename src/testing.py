@@ -22,7 +22,7 @@ from .runtime.formats.documents import parse_document, read_text
 from .runtime.log.events import Answered
 from .runtime.log.values import Call, Reach, Touch
 from .runtime.models.scripted import Script
-from .runtime.models.types import LLMOutput, Model, ToolCall, read_call, read_reply
+from .runtime.models.types import LLMOutput, Model, ToolCall, clean_text, read_call, read_reply
 from .runtime.policy.consistency import check_mounts
 from .runtime.policy.gate import Gate
 from .runtime.policy.leaf import Question
@@ -117,14 +117,13 @@ def decide(
     made, repeats = Counter[str](), Counter[str]()
     found = []
     for number, proposed in enumerate(calls):
-        read = read_call(f"tc_1_{number}", *_values(proposed, "a call", "name", "arguments"))
-        call = gate.policy.as_in_a_run(read)
-        name = call.name if isinstance(call.name, str) else ""
-        key = call_key(call, gate.tools.get(name))
-        times = {"calls": made[name], "per_minute": made[name]}
+        name, arguments = _values(proposed, "a call", "name", "arguments")
+        call = gate.policy.as_in_a_run(read_call(f"tc_1_{number}", clean_text(name), arguments))
+        key = call_key(call, gate.tools.get(call.name))
+        times = {"calls": made[call.name], "per_minute": made[call.name]}
         verdict = gate.ask(Question(call, call.name, {"tool_calls": made.total(), **times}, repeats[key]))
         if verdict.decision == "allow":
-            made[name] += 1
+            made[call.name] += 1
             repeats[key] += 1
         found.append(Decision(*structs.astuple(verdict)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -54,7 +55,8 @@ def test_a_fact_that_is_no_text_is_not_passed_over(odd: Any) -> None:
 
 
 def test_repeats_are_counted() -> None:
-    calls = [{"name": "echo", "arguments": {}}] * 3
+    echo = StrEnum("Names", ["echo"])("echo")  # as a run, it takes the plain text of it
+    calls = [{"name": "echo", "arguments": {}}, *[{"name": echo, "arguments": {}}] * 2]
     assert [it.decision for it in decide(POLICY, TOOLS, calls)] == ["allow", "allow", "deny"]
 
 
