@@ -58,6 +58,12 @@ def test_repeats_are_counted() -> None:
     echo = StrEnum("Names", ["echo"])("echo")  # as a run, it takes the plain text of it
     calls = [{"name": "echo", "arguments": {}}, *[{"name": echo, "arguments": {}}] * 2]
     assert [it.decision for it in decide(POLICY, TOOLS, calls)] == ["allow", "allow", "deny"]
+    # beside keys that hold URLs, a text is compared as a text
+    below = {**closed(say={"type": "string"}), "additionalProperties": {"x-resource": "url"}}
+    keys = {"name": "keys", "effect": "pure", "input_schema": closed(o=below)}
+    policy = roomy(["keys"], url_allowlist=["a.test"], cycle_detection={"max_repeats": 1})
+    calls = [{"name": "keys", "arguments": {"o": {"say": f"https://{it}.test"}}} for it in "aA"]
+    assert [it.decision for it in decide(policy, [keys], calls)] == ["allow", "allow"]
 
 
 @pytest.mark.parametrize("before", ["al:", "boss:", "SUSSEX."])

@@ -52,7 +52,7 @@ class Place(Struct, frozen=True):
 
     def covers(self, path: tuple[str, ...]) -> bool:
         """Return whether it is the place of a text, given by `texts_in`."""
-        return len(path) == len(self.path) and all(map(_fits, self.path, path))
+        return len(path) == len(self.path) and all(map(fits, self.path, path))
 
 
 class _OtherKey(str):
@@ -65,7 +65,7 @@ class _OtherKey(str):
     declared: frozenset[str] = frozenset()
 
 
-def _fits(own: str, key: str) -> bool:
+def fits(own: str, key: str) -> bool:
     """Return whether a key is one that a place means."""
     return own == key or (own == "*" and not (isinstance(own, _OtherKey) and key in own.declared))
 
@@ -77,7 +77,7 @@ def _find(arguments: Any, path: tuple[str, ...]) -> list[Any]:
         for value in found:
             if isinstance(value, dict):
                 if head == "*":
-                    below += [item for key, item in value.items() if _fits(head, key)]
+                    below += [item for key, item in value.items() if fits(head, key)]
                 elif head in value:
                     below.append(value[head])
             elif isinstance(value, list) and head == "*":

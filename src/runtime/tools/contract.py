@@ -29,7 +29,7 @@ from ..formats import strict_json
 from ..log.values import Call, ToolOffer
 from ..resources.url import Malformed, parse_url
 from ..schema.defaults import fill_in
-from ..schema.places import Place, places_of
+from ..schema.places import Place, fits, places_of
 from ..schema.validator import SchemaValidator, pruned, shape_of, validator_of
 
 # what a tool of each effect kind may use of its `io`; what it does beside `io` only `external` covers
@@ -240,8 +240,7 @@ def _spelled(value: Any, path: tuple[str, ...], place: Place) -> Any:
         return value
     head, rest = path[0], path[1:]
     if isinstance(value, dict):
-        meant = value.keys() if head == "*" else {head} & value.keys()
-        return value | {key: _spelled(value[key], rest, place) for key in meant}
+        return value | {key: _spelled(it, rest, place) for key, it in value.items() if fits(head, key)}
     if isinstance(value, list) and head == "*":
         return [_spelled(item, rest, place) for item in value]
     return value
