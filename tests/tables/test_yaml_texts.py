@@ -219,7 +219,7 @@ def _layout() -> Iterator[Case]:
         yield from (changed(place, "[" * depth), changed(place, "[" * depth + "]" * depth))
     # readers fold it in different ways, and take the comment for text
     yield from (changed(place, f'"a\\\n{blank}\n{" " * 12}b"') for place, blank in product(TEXTS, ("", "  ")))
-    yield Case(b"|\n# text\n", 2)
+    yield from (Case(b"|\n# text\n", 2), Case(b"a: [fd00::/8, ::1/128]\n", 1, 15, "quote the text"))
     for text in ("", "\n", "# only\n", "null", "[]", "x", "1", "{}", '""', "[a: 1]", "- schema: policy/v1"):
         yield Case(text.encode(), 1)
     yield Case((FULL + "#" * ((1 << 20) - len(FULL.encode()) + 1)).encode(), 1, 1)

@@ -297,8 +297,8 @@ class _Reader:
         """Return the error for a character that must not stand at `index`."""
         character = self.text[index : index + 1]
         message = syntax.BY_CHARACTER.get(character)
-        if message is None and syntax.GLUED_COLON.match(self.text, index):
-            message = "a colon needs a space after it"
+        if message is None and re.compile(syntax.STRAY_COLON).match(self.text, index):
+            message = syntax.COLON
         elif message is None:
             remedy = "check the indentation, quotes and brackets of this line and the one above"
             if not character:

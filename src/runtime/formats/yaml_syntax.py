@@ -42,6 +42,7 @@ GAP: Final = re.compile(rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)
 TAB: Final = re.compile(r"\t")
 STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
 GLUED_COLON: Final = re.compile(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
+STRAY_COLON: Final = rf"(?<![^ \r\n,\[{{]):|{GLUED_COLON.pattern}"  # one without a key before it, too
 NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
 # header, blank lines, indentation of the first line of text; compiled for the first that there is
 BLOCK: Final = (
@@ -64,6 +65,7 @@ BY_CHARACTER: Final = {  # the message for a character that must not stand where
     "`": "text cannot start with a backquote; quote it",
     "%": "text cannot start with %, and directives are not accepted; quote it or remove the line",
 }
+COLON: Final = "a colon needs a key before it and a space after it; quote the text that it is part of"
 SHALLOW: Final = "this line belongs to the value above; indent it deeper than the key or dash of the value"
 BLANK: Final = "readers disagree on a blank line after a backslash that ends a line; leave one of them out"
 HEADER: Final = "only a size, + or - may stand behind | or >; put a space before a comment"
