@@ -8,7 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .cli.approval import approve_at_terminal
     from .evidence.agent_runs import acheck, arecord, aresume, check, record, replay, resume
-    from .evidence.sessions import Session, SyncSession
+    from .evidence.sessions import Session
+    from .evidence.sync_sessions import SyncSession
     from .fail.errors import InputError, ToolFailure, TransientModelError
     from .runtime.agent import Agent
     from .runtime.driver import InDoubt
@@ -44,7 +45,8 @@ __all__ = [
 _PLACES = {
     "cli.approval": "approve_at_terminal",
     "evidence.agent_runs": "acheck arecord aresume check record replay resume",
-    "evidence.sessions": "Session SyncSession",
+    "evidence.sessions": "Session",
+    "evidence.sync_sessions": "SyncSession",
     "fail.errors": "InputError ToolFailure TransientModelError",
     "runtime.agent": "Agent",
     "runtime.driver": "InDoubt",
