@@ -270,9 +270,9 @@ def _is_builtin_exception(kind: Any) -> bool:
 def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[dict[str, Any], bytes]:
     """Return a copy of a schema, so that changes by the caller change nothing, and its text; note what is wrong."""
     try:
-        plain = strict_json.as_json(dict(schema))
-    except (TypeError, ValueError) as error:
-        wrong.append(f"{which} is not JSON: {error}; fix the schema")
+        plain = strict_json.as_json(dict(schema) if isinstance(schema, Mapping) else {})
+    except strict_json.NotJson as error:
+        wrong.append(f"{which} is not JSON: {error.reason}; fix the schema")
         plain = {}
     else:
         if plain.get("type") != "object" or plain.get("additionalProperties") is not False:
