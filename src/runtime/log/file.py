@@ -46,8 +46,9 @@ class LogFile:
             self._folder = lock(folder)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path, flags, 0o644)
-            self._file = os.fstat(self._fd)
-            data = os.pread(self._fd, self._file.st_size, 0)
+            file = os.fstat(self._fd)
+            self._own = 1, file.st_ino, file.st_dev
+            data = os.pread(self._fd, file.st_size, 0)
             self.past: list[Line] = read_log(data, is_open=True)
             end = data.rfind(b"\n") + 1
             if end < len(data):
@@ -71,7 +72,7 @@ class LogFile:
         if os.getpid() != self._pid:
             os._exit(70)  # a tool forked and returned in the child, which must not go on as the run
         file = os.fstat(self._fd)
-        if file.st_nlink != 1 or not os.path.samestat(file, self._file):
+        if (file.st_nlink, file.st_ino, file.st_dev) != self._own:
             raise OSError("the log was closed, removed or linked while the run went on")
         written = os.write(self._fd, line)
         # where the disk takes a part, it is asked for the rest to hear why
