@@ -334,11 +334,11 @@ class Task(AgentFile):
 
     def fault(self, at: str) -> Fault | None:
         """Return what happens in place of an effect, by its address."""
-        fault = next((it for it in self.spec.faults if it.is_at(at)), None)
-        if fault is None:
-            return None
-        error = None if fault.raises is None else exception_of(fault.raises)
-        return Fault(error, fault.target == "io", fault.returns, fault.delays_ms * 1_000_000, fault.cancels)
+        for it in self.spec.faults:
+            if it.is_at(at):
+                error = None if it.raises is None else exception_of(it.raises)
+                return Fault(error, it.target == "io", it.returns, it.delays_ms * 1_000_000, it.cancels)
+        return None
 
     def _script(self, name: str, place: str) -> Script:
         stub, where = self.spec.llm.stub, "/llm/stub/turns"
