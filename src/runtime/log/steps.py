@@ -26,6 +26,7 @@ class AttemptView(msgspec.Struct, gc=False):
         ended: When it ended.
         late: The objection to what it met, or to its result.
         wait: The outcome of the wait after it, where it was to be repeated.
+        result: What it came to.
     """
 
     at: str
@@ -35,26 +36,26 @@ class AttemptView(msgspec.Struct, gc=False):
     ended: int
     late: log.Decided | None = None
     wait: log.Outcome | None = None
+    result: AttemptResult = "success"
 
     @property
     def over(self) -> int:
         """When it ended, with the wait after it."""
         return self.ended + (0 if self.wait is None else self.wait.took)
 
-    @property
-    def result(self) -> AttemptResult:
-        """What it came to."""
-        outcome = self.outcome
-        if type(outcome) is log.Stopped:
-            return "cancelled"
-        if self.late is not None:
-            return "denied"
-        if type(outcome) is log.Failed:
-            if self.wait is not None:
-                return "transient_failure"
-            gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and self.number > 1)
-            return "exhausted" if gave_up else "failed"
-        return "failed" if type(outcome) is log.ModelReplied and outcome.problem else "success"
+
+def _result_of(attempt: AttemptView) -> AttemptResult:
+    outcome = attempt.outcome
+    if type(outcome) is log.Stopped:
+        return "cancelled"
+    if attempt.late is not None:
+        return "denied"
+    if type(outcome) is log.Failed:
+        if attempt.wait is not None:
+            return "transient_failure"
+        gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and attempt.number > 1)
+        return "exhausted" if gave_up else "failed"
+    return "failed" if type(outcome) is log.ModelReplied and outcome.problem else "success"
 
 
 class CallView(msgspec.Struct, gc=False):
@@ -316,4 +317,6 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
                 view.call = msgspec.structs.replace(view.call, arguments=said["arguments"])
         elif type(event) is log.Answered:
             calls[above].answered, calls[above].answered_at = event, now
+    for attempt in attempts.values():
+        attempt.result = _result_of(attempt)
     return agents[""]
