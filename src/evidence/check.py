@@ -6,7 +6,7 @@
         is_performed_again  of each effect, whether the world answers it again or the record (sources.py)
         make_run            the loop and gate of any run (runtime/run.py)
       Comparison          the lines by address, each with the inputs that have moved and may be the reason (compare.py)
-      _Rerun.make         once more where the task has a script, which then says itself what enters from outside
+      _Rerun.make         once more if nothing differs and a task has a script, which now says what enters from outside
 
 A run is determined by its inputs, by what the world answered (Outcome) and by what came from outside (Entered), in the
 order of these lines; all else the loop makes of them. So the record gives the order, and also the answers that cannot

@@ -5,8 +5,8 @@ Each class below is a kind of line. As JSON, a line is `event` (the class in sna
 
     {"event":"step_ended","at":"1.e","added":"8e60cca10f06","#":"abc235f18376"}
 
-The log is the run: the messages of the model, the trace, the report and the manifest all follow from these lines. Of
-three bases, each says how a replay comes by a line; the classes of Made stand first, then Entered, then Outcome:
+The log is the run: the messages of the model, the trace, the report and the manifest all follow from these lines. Each
+kind has one of three bases, which says how a replay comes by it; those of Made stand first, then Entered, then Outcome:
 
     Outcome   what the world answered to an effect: a replay takes it from here, and goes on in the order of these
     Entered   what came from outside without being asked for: a replay lets it in at the same place
@@ -42,7 +42,8 @@ class Event(
 class Outcome(Event, frozen=True, kw_only=True):
     """What the world answered to an effect; `at` is the address of the effect.
 
-    `t` is nanoseconds from the beginning of the step to the outcome, and `took` those from that of the effect.
+    `t` is nanoseconds from the beginning of the step to the outcome, and `took` nanoseconds from the beginning
+    of the effect to the outcome.
     """
 
     t: int = 0

@@ -179,14 +179,14 @@ async def _attempt(run: RunState, key: str, call: Call, tool: Tool) -> Told:
     reveals = authority.reveals(tool.name)
     redactor = run.spec.redactor.knowing(call.arguments, reveals)
 
-    # while the tool works, of a fact as the record will hold it, so that a replay decides the same
+    # called while the tool works; it decides a fact as the record will hold it, so that a replay decides the same
     def decide(fact: Fact) -> Verdict:
         return authority.ask(redactor.struct(fact), tool.name).verdict
 
     left = authority.result_bytes_left()
     effect = Invoke(call, tool, decide, idempotency_key, left, redactor, reveals, tool.is_once)
 
-    # after an attempt, of its outcome as the record holds it; the first objection is a line
+    # called after an attempt, with its outcome as the record holds it; the first objection becomes a line
     def judge(at: str, outcome: log.Outcome) -> log.Decided | None:
         questions: list[Any] = list(getattr(outcome, "met", ()))
         if isinstance(outcome, log.ToolReturned):

@@ -18,8 +18,8 @@ A question passes the rules that judge its kind, in this order (`rules/__init__.
 A leaf is what the policy says in one section, such as the hosts of `url_allowlist`; a point is one thing that has to be
 allowed there, such as one URL among the arguments of a call. Each rule names the points that the question asks it
 about, and the leaves that have to allow each of them (`Gate.judge`). The first leaf that does not allow a point is the
-objection of the rule. Most rules then deny, and the first of these gives the answer at once; the last one asks a
-person, if nothing denies. An allow rests on the last entry that grants something the question uses.
+objection of the rule. Most rules then deny, and the first of these gives the answer at once; `approval`, the
+last one, asks a person if nothing denies. An allow rests on the last entry that grants something the question uses.
 
 A verdict says why: `rule` is the id of the rule, `place` the entry of the policy that decides, as document and JSON
 Pointer, and `reason` one line. `gate_error` is the rule where the gate itself failed.
