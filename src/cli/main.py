@@ -97,7 +97,7 @@ def run(tasks: tuple[str, ...], profile: str | None, again: bool, is_json: bool,
 
     A TASK is a file, or the name KIND/NAME of one in tasks/. External effects that a recorded run has made are taken
     from its record unless --again is given. A task for live models prints each line of its run; after Ctrl-C
-    `tachograph resume` goes on with it. Of a question to a profile a task is written into tasks/asked.
+    `tachograph resume` goes on with it. A question to a profile is written as a task into tasks/asked.
     """
     from ..evidence.record import earlier_lines, record
     from ..evidence.tasks import load_task
@@ -250,7 +250,7 @@ def chat(given: str, agent: str | None, done: tuple[str, ...], not_done: tuple[s
 @commands.command()
 @JSON
 def doctor(is_json: bool) -> int:
-    """Say whether this installation and this project are sound. Tools and hooks are imported. Exit code 1 if not."""
+    """Say whether this installation and this project are sound. Exit code 1 if not. Tools and hooks are imported."""
     from ..evidence.doctor import examine
 
     found = examine(Path())

@@ -22,7 +22,7 @@ def mcp() -> None:
 
 def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
-        click.option("--lock", default="mcp.lock", metavar="FILE", type=PATH, help="Holds what is accepted."),
+        click.option("--lock", default="mcp.lock", metavar="FILE", type=PATH, help="Instead of mcp.lock."),
         click.option("--env", multiple=True, metavar="NAME", help="A variable that the program is given."),
         click.option("--url", default="", metavar="URL", help="The endpoint of a server over HTTP."),
         HEADERS,

@@ -40,7 +40,7 @@ def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json:
     """Compare what two policies allow.
 
     Each is a file, REVISION:FILE of the git repository here, or a REVISION of the file at the other side. Nothing of
-    the project is run; only --runs imports its tools. Exit code 1 if anything is allowed more, or redacted less.
+    the project is run; only --runs imports its tools. Exit code 1 if more is allowed, or less redacted.
     """
     from ..review.compare import diff
     from ..review.replays import flips

@@ -13,7 +13,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--signers", metavar="FILE", type=_FILE, help="Check the seal too: one of these has signed it.")
+@click.option("--signers", metavar="FILE", type=_FILE, help="Check the seal too; FILE lists who may sign.")
 @JSON
 def verify(runs: tuple[str, ...], signers: Path | None, is_json: bool) -> int:
     """Check records in themselves. Nothing runs; without a RUN, all of them."""

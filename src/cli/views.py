@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @JSON
 def ls(is_json: bool) -> int:
-    """List runs. Of each, also of one that has not ended: name, ending, failure mode, steps, model."""
+    """List runs with name, ending, failure mode, steps and model. A run need not have ended."""
     from ..evidence.show import overview
 
     runs, code = [(name.removesuffix(".partial"), read) for name, read in _logs_of(project_at(Path()))], OK
@@ -79,7 +79,7 @@ def _logs_of(project: Project) -> list[tuple[str, Callable[[], list[Event]]]]:
 def show(run: str, is_tree: bool, is_followed: bool) -> None:
     """Print what a run did, line by line.
 
-    RUN may have not ended, and may be the file of a log.
+    The run need not have ended. RUN may also be the file of a log.
     Lines are cut at 160 characters, those of a log that is named by its file at 4,000.
     """
     from ..evidence.folder import not_ended, partial_of
@@ -119,7 +119,7 @@ def show(run: str, is_tree: bool, is_followed: bool) -> None:
 @click.argument("run")
 @click.option("--out", metavar="FILE", type=PATH, help="Where; KIND-NAME.html if absent.")
 def page(run: str, out: Path | None) -> None:
-    """Write a run as one page of HTML. It loads nothing and runs no script; the run may have not ended."""
+    """Write a run as one page of HTML. It loads nothing and runs no script; the run need not have ended."""
     from ..evidence.record_files import events_in
     from ..views.page import page as page_of
     from ..views.site import write_page
@@ -133,7 +133,7 @@ def page(run: str, out: Path | None) -> None:
 @click.command()
 @click.option("--out", metavar="DIR", type=PATH, help="Where; the folder `site` if absent.")
 def site(out: Path | None) -> None:
-    """Write a page for each run, and an index of them. The folder holds nothing else."""
+    """Write a page for each run, and an index of them. The folder may hold nothing else."""
     from ..views import site as pages
 
     project = project_at(Path())

@@ -56,7 +56,7 @@ class InDoubt(TachographError):
         super().__init__(f"{what}: {', '.join(places)}")
 
     def lines(self) -> list[str]:
-        """Return what is in doubt, and how to say it."""
+        """Return what is in doubt, and how to say at the command line what happened."""
         return [str(self), "use `tachograph resume RUN --done AT` or `--not-done AT`"]
 
 
