@@ -289,7 +289,7 @@ def clean_text(text: object) -> str:
 def whole_text(text: object, what: str) -> str:
     """Return a text that a person gave as a plain `str`. Raises InputError for what is none."""
     if not isinstance(text, str) or clean_text(text) != text:
-        wrong = "contains a lone surrogate" if isinstance(text, str) else f"is a {class_of(text)}"
+        wrong = "contains a lone surrogate" if isinstance(text, str) else f"is of the type {class_of(text)}"
         raise InputError(f"{what} {wrong}", remedy="give Unicode text")
     return clean_text(text)
 
