@@ -171,7 +171,7 @@ def run(
     Args:
         policy: A policy as data, or the path of its file.
         tools: Tools, or mappings with `name`, `input_schema` and `effect`, whose results are empty.
-        script: The turns of the model, see `runtime/models/scripted.py`, or a model.
+        script: The turns of the model, written as in a task, or a model.
         question: The question.
         mounts: Folders for mounts, as an agent takes them.
         hosts: Folders that answer for hosts.

@@ -176,7 +176,7 @@ def record(
         out: The folder.
         replace: Whether an earlier record there is replaced.
         listen: Is told of each line of the log.
-        **options: See RunOptions.
+        **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
 
     Raises:
         OutputError: A record lies in the folder, or it cannot be used.
@@ -207,7 +207,7 @@ async def arecord(
         replace: Likewise.
         listen: Likewise.
         started: Is given the world of the run, whose `stop` may be called from any thread.
-        **options: See RunOptions.
+        **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
 
     Raises:
         OutputError: As of `record`.
@@ -294,7 +294,7 @@ def check(agent: Agent, out: str | Path) -> list[Difference]:
         out: The folder of the record.
 
     Returns:
-        The differences; none if the record holds.
+        The differences, each with `kind`, `at` and `words`; none if the record holds.
 
     Raises:
         RecordError: No recorded run lies there.

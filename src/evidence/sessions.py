@@ -149,7 +149,7 @@ class Conversation(Generic[Made]):
             tell: Is told each line of the turn, and pieces of text while they come.
 
         Raises:
-            InputError: The conversation has ended, or is not open; or the text is none.
+            InputError: The conversation has ended, or is not open, or the text is not plain Unicode text.
         """
         arrived = log.Arrived(at="", text=whole_text(text, "the message"))
         async with self._asking:
@@ -280,14 +280,14 @@ class Conversation(Generic[Made]):
 
 
 class Session(Conversation[RunResult]):
-    """A conversation with an agent in code.
+    """A conversation with an agent in code, to be used by `async with`; Conversation says what it raises.
 
     Args:
         agent: The agent.
-        path: As of Conversation.
-        listen: Likewise.
-        settled: Likewise.
-        **options: See RunOptions; those of a conversation that goes on are as they were, but for `deps`.
+        path: Where the record goes.
+        listen: Is told of each line of the log.
+        settled: A person's word, `done` or `not_done`, on each effect in doubt, by its address.
+        **options: See RunOptions; a conversation that goes on keeps those that it began with, except for `deps`.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class SyncSession:
         **rest: Likewise; `listen` is called from another thread.
 
     Attributes:
-        turns: As of Session.
+        turns: The turns so far, also those that were taken back.
     """
 
     def __init__(self, agent: Agent, path: str | Path, **rest: Any) -> None:

@@ -169,7 +169,7 @@ class Agent:
             stays: Whether it is a team mate: it works beside the one that calls, and waits for more after each answer.
 
         Raises:
-            ToolError: The name is none of a tool, or it does both.
+            ToolError: No tool can have the name, or `hands_over` and `stays` are both set.
         """
         return agent_tool(name, description, self, hands_over=hands_over, stays=stays)
 
@@ -220,10 +220,11 @@ class Agent:
             run_id: The name of the run.
             key: What placeholders of secrets are made with; None where it is gone, as that of a record is.
             is_asked: Whether its model is asked, and so needs its own key; else a record answers.
-            **options: See RunOptions.
+            **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
 
         Raises:
-            InputError: The history is not a list of messages, the module is being imported, or a model lacks its key.
+            InputError: The question, the history or an option is refused, the module of the agent is being imported,
+                or a model lacks its key.
         """
         if Agent.is_being_imported:
             remedy = 'put that under `if __name__ == "__main__":`'
@@ -277,14 +278,14 @@ class Agent:
     def run(self, question: str, **options: Unpack[RunOptions]) -> RunResult:
         """Take a question from start to ending, and return what the run came to.
 
-        Where an event loop is running, `arun` is to be awaited.
+        Where an event loop is running, await `arun` instead.
 
         Args:
             question: The question.
-            **options: See RunOptions.
+            **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
 
         Raises:
-            InputError: The history is not a list of messages.
+            InputError: The question, the history or an option is refused, or a model lacks its key.
         """
         return run_in_new_loop(self.arun(question, **options))
 
@@ -304,10 +305,10 @@ class Agent:
             question: The question.
             listen: Is told of each line of the log.
             started: Is given the world of the run, whose `stop` may be called from any thread.
-            **options: See RunOptions.
+            **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
 
         Raises:
-            InputError: The history is not a list of messages.
+            InputError: The question, the history or an option is refused, or a model lacks its key.
         """
         spec = self.spec(question, run_id=f"run-{random_hex()}", key=random_key(), **options)
         head = head_of(spec, clock="system", began=wall_ns())
@@ -329,7 +330,7 @@ class Agent:
 
         Args:
             question: The question.
-            **options: See RunOptions.
+            **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
         """
 
         def begin(tell: Tell) -> Coroutine[Any, Any, object]:

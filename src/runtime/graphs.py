@@ -78,7 +78,7 @@ class Graph:
             description: What a model reads about it.
 
         Raises:
-            ToolError: The name is none of a tool, or nodes are names.
+            ToolError: No tool can have the name, or nodes are names.
         """
         if len({tool.name for tool in self.agents}) < max(1, len(self.agents)):
             raise ToolError("the graph names an agent, or two are called the same", remedy="use as_tool")
@@ -124,13 +124,13 @@ Node = str | Tool | Graph
 
 
 def sequence(*nodes: Node) -> Graph:
-    """Return a graph whose nodes work one after another, each with the answer before; it ends with one that has none.
+    """Return a graph whose nodes work one after another, each with the answer before; one without an answer ends it.
 
     Args:
         *nodes: The nodes.
 
     Raises:
-        InputError: One of them is none.
+        InputError: There is none, or one of them is not a node.
     """
 
     def work(task: Task) -> Work:
@@ -148,13 +148,13 @@ def sequence(*nodes: Node) -> Graph:
 def parallel(*nodes: Node) -> Graph:
     """Return a graph whose nodes work on the same task; it answers with all that they answer, under their names.
 
-    Agents go side by side, so many as the policy allows. Graphs among the nodes go step by step with each other.
+    Agents go side by side, as many as the policy allows. Graphs among the nodes go step by step with each other.
 
     Args:
         *nodes: The nodes.
 
     Raises:
-        InputError: One of them is none.
+        InputError: There is none, or one of them is not a node.
     """
 
     def work(task: Task) -> Work:

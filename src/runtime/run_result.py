@@ -93,7 +93,7 @@ def reached(ended: Ended, events: list[Event], output_type: AnswerType | None) -
 
 
 class RunResult(Reached, frozen=True, kw_only=True):
-    """What a run came to.
+    """What a run came to: besides these, `ending`, `answer`, `mode`, `events` and `output_type`, see Reached.
 
     Attributes:
         run_id: Its name.
@@ -107,7 +107,7 @@ class RunResult(Reached, frozen=True, kw_only=True):
 
 
 class Turn(Reached, frozen=True, kw_only=True):
-    """A turn of a conversation, which ends as a run does: as `cancelled` where it was interrupted.
+    """A turn of a conversation. It has the fields of Reached, and ends as `cancelled` where it was interrupted.
 
     Attributes:
         number: Its number, from 1.

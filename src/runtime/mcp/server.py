@@ -154,7 +154,7 @@ def mcp(
 
     Raises:
         ToolError: The definitions have not been accepted, or a tool cannot be one of a run.
-        InputError: The name is none, there is no one place, or something is not text.
+        InputError: The name is refused, not exactly one of `command` and `url` is given, or something is not text.
     """
     given = {"url": url, "env": env or {}, "headers": headers or {}, "timeout_s": timeout_s}
     try:
@@ -211,7 +211,7 @@ def profile_names(root: Path) -> set[str]:
 
 
 def check_place(name: str, place: ServerPlace) -> None:
-    """Refuse a name that is none, or a server of no one place. Raises InputError."""
+    """Raise InputError for a refused name, or where not exactly one of command and URL is given."""
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise InputError(f"{name!a:.80} is not a name of a server", remedy="use letters, digits and -")
     if bool(place.command) == bool(place.url):

@@ -68,9 +68,9 @@ class Tool:
         description: What the model reads about it.
         input_schema: JSON Schema of its arguments.
         output_schema: JSON Schema of its result.
-        effect: One of EFFECTS.
+        effect: `pure`, `read`, `write`, `network` or `external`.
         run: The function, called with arguments and `io`.
-        idempotent: Whether a repeated call does no harm; that of a tool which is pure or only reads never does.
+        idempotent: Whether a repeated call does no harm; a `pure` or `read` tool is always idempotent.
         transient: Builtin exceptions after which another attempt is worthwhile.
         timeout_s: Seconds an attempt may take, None for no limit.
         probe: Tells whether an attempt took place whose outcome was lost.

@@ -46,7 +46,7 @@ class ToolOptions(TypedDict, total=False):
     """What is said of a function that is made a tool; each as of `Tool`.
 
     Attributes:
-        effect: One of EFFECTS; `external` where nothing is said.
+        effect: As of `Tool`; `external` where nothing is said.
         name: The name of the function where nothing is said.
         description: The docstring where nothing is said.
         idempotent: Whether a repeated call does no harm.
@@ -76,7 +76,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
     Args:
         function: A function, a coroutine function or a bound method.
-        **options: See ToolOptions.
+        **options: `effect`, `name`, `description`, `idempotent`, `transient`, `timeout_s`, `probe` and `agents`, see
+            ToolOptions.
 
     Raises:
         ToolError: The function cannot be a tool, for all the reasons that are told in one line.

@@ -61,7 +61,8 @@ def model_of(
         timeout_s: Seconds of silence after which a request has failed.
 
     Raises:
-        InputError: The name, the address, the key or an option is wrong, or the SDK is missing.
+        InputError: The name, the address, an option or `timeout_s` is refused, the key holds what no key has, or the
+            SDK is missing.
     """
     if type(timeout_s) not in (int, float) or not 0 < timeout_s <= 86_400:
         raise InputError("timeout_s is out of range", remedy="give seconds, more than 0 and at most a day")
