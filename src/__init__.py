@@ -1,4 +1,8 @@
-"""A governed agent runtime: a policy gate before every tool call, and a record that a stranger can re-derive."""
+"""A governed agent runtime: a policy gate before every tool call, and a record that a stranger can re-derive.
+
+`__all__` names all that is public, and `help(tachograph.NAME)` describes a name. Begin with `Agent`, `Policy`, `tool`
+and `record`. `tachograph.testing` asks the gate from tests.
+"""
 
 from importlib import import_module
 

@@ -180,7 +180,7 @@ def record(
 
     Raises:
         OutputError: A record lies in the folder, or it cannot be used.
-        InputError: The agent or the history is refused.
+        InputError: The question, the history or an option is refused, or a model lacks its key.
     """
     folder = cleared(folder_of(agent, out), replace=replace)
     return agent.result_of(recording.record(new_run(agent, question, options), folder, listen))

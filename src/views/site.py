@@ -90,4 +90,4 @@ def _is_page(path: Path) -> bool:
 
 
 def _other(path: Path) -> OutputError:
-    return OutputError(f"{path}: lies here and is none of our pages; remove it, or name another place")
+    return OutputError(f"{path}: lies here and is not one of our pages; remove it, or name another place")

@@ -23,7 +23,7 @@ class Fallback:
         models: The models.
 
     Raises:
-        InputError: One of them cannot be had, or there are less than two.
+        InputError: One of them cannot be had, or there are fewer than two.
     """
 
     def __init__(self, models: Iterable[Model | ChatModel | str]) -> None:
