@@ -70,7 +70,7 @@ async def _live(run: RunState) -> tuple[Classification, str | None]:
             return run.classify(Answered()), run.answer
         found, answer = await _take_step(run)
         if spec.is_session and (why := run.driver.stop_of(run.at("e"))) is not None:
-            found, answer = run.stopped_by(why), None  # what was under way was told
+            found, answer = run.stopped_by(why), None  # each call has a result by now
         if found is not None and found.ending is not None:
             await run.stop_children(resting=not spec.is_session or run.stopped is not None)
         added, cut = run.window.take_digest()
