@@ -134,7 +134,7 @@ def decide_fact(
     fact: Mapping[str, Any],
     tool: Tool | Mapping[str, Any] | None = None,
 ) -> Decision:
-    """Return what the gate says of a fact that a tool meets while it runs.
+    """Return what the gate says of a fact that a tool meets while it runs; one of another `rule` is denied.
 
     Args:
         policy: A policy as data, or the path of its file.
