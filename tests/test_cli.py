@@ -169,7 +169,9 @@ def test_policy_tests(two_tasks: Path, capsys: Capsys) -> None:
     assert exit_code("policy", "test") == 0
     path.write_text(text)
     assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=1).out
-    for wrong in ('"cal": {}', '"reach": {}', '"touch": {"path": "a/b"}', f'{asked}, "used": {{"call": 1}}'):
+    touch = '"touch": {"path": "a/b"}'
+    odd = '"tool": "echo", ' + touch.replace("}", ', "found": "lnk"}')
+    for wrong in ('"cal": {}', '"reach": {}', touch, odd, f'{asked}, "used": {{"call": 1}}'):
         path.write_text(text.replace(asked, wrong))
         assert "policy/tests/t.yaml:1:" in output_of(capsys, "policy", "test", code=2).err
     path.write_text(text.replace("policy/call.yaml", "policy/cal.yaml"))

@@ -43,7 +43,10 @@ class MetUrl(Reach, frozen=True, tag=False, forbid_unknown_fields=True):
 
 
 class MetPath(Touch, frozen=True, tag=False, forbid_unknown_fields=True):
-    """A path that a tool is about to open."""
+    """A path that a tool is about to open; `found` is one of the words of a sandbox."""
+
+    access: Literal["read", "write"] = "read"
+    found: Literal["", "FIFO", "device", "hard link", "link", "mount point", "socket", "unbound mount"] = ""
 
 
 class PolicyTest(Part, frozen=True):
