@@ -59,6 +59,8 @@ def called(identity: object, arguments: dict) -> None:
         case "wrong_id":
             send({"id": 987654, "result": result})
             time.sleep(3600)
+        case "batched":
+            return print("[]", flush=True)
         case "no_json":
             sys.stdout.write("no JSON at all\n")
         case "error" | "says_no":

@@ -193,6 +193,7 @@ FAILURES = {
     "flood": "TimeoutError",
     "hangs": "TimeoutError",
     "wrong_id": "TimeoutError",
+    "batched": "TimeoutError",
     "slow": "TimeoutError",
     "many": "OSError",
     **dict.fromkeys(
@@ -210,6 +211,7 @@ def test_a_hostile_server_is_a_failure_and_no_more(
     assert isinstance(found, Failed)
     assert found.error == FAILURES[mode]
     assert ("the disk is full" in caplog.text) == (mode == "dies")
+    assert ("JSON-RPC" in caplog.text) == (mode == "batched")
 
 
 def test_an_event_loop_goes_on_while_a_server_that_was_starting_is_ended(tmp_path: Path) -> None:

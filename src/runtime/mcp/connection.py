@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future, wait
+from functools import cache
 from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -323,6 +324,8 @@ async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     told, messages = anyio.create_memory_object_stream[Any](0)
     out, written = anyio.create_memory_object_stream[Any](0)
 
+    warn_once = cache(warn)
+
     async def read() -> None:
         async with told:
             with contextlib.suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -330,10 +333,10 @@ async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
                     try:
                         text = _in_whole_characters(line)
                         parsed = jsonrpc_message_adapter.validate_json(text, by_name=False)
-                        message: Any = SessionMessage(parsed)
-                    except (ValueError, RecursionError) as error:
-                        message = error
-                    await told.send(message)
+                    except (ValueError, RecursionError):
+                        warn_once("%s printed a line that is no JSON-RPC message", place.command[0])
+                    else:
+                        await told.send(SessionMessage(parsed))
 
     async def write() -> None:
         with contextlib.suppress(OSError, anyio.ClosedResourceError):
