@@ -229,7 +229,7 @@ class Internet:
 class McpOverHttp(BaseHTTPRequestHandler):
     """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end, some are errors."""
 
-    errors: ClassVar = {"keylost": -32001, "keywrong": -32603}
+    errors: ClassVar = {"keylost": -32001, "keywrong": -32603, "keyodd": -32001}
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -254,8 +254,8 @@ class McpOverHttp(BaseHTTPRequestHandler):
         self.rfile.read(1 if said == "keyhangs" else 0)  # until the client has gone
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
         is_huge = said == "keyhuge"
-        self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)
-        self.send_header("content-type", "application/json")
+        self.send_response((200 if result and said != "keylost" else 404) if "id" in asked else 202)
+        self.send_header("content-type", "text/event-stream" if said == "keyended" else "application/json")
         self.send_header("mcp-session-id", "1")
         self.send_header("content-encoding", "gzip" if said == "keyzipped" else "identity")
         self.send_header("content-length", str(10**12 if is_huge else len(body)))

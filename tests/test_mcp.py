@@ -101,8 +101,7 @@ def is_alive(argument: str) -> bool:
 
 
 def outcome(made: RunResult) -> ToolReturned | Failed | None:
-    found = [event for event in made.events if isinstance(event, ToolReturned | Failed)]
-    return found[-1] if found else None
+    return next((it for it in reversed(made.events) if isinstance(it, ToolReturned | Failed)), None)
 
 
 @contextlib.contextmanager
@@ -138,7 +137,7 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize("text", ["hello", "wrong", "huge", "zipped", "lost", "hangs"])
+@pytest.mark.parametrize("text", ["hello", "wrong", "odd", "huge", "zipped", "lost", "ended", "hangs"])
 def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     lock = tmp_path / "mcp.lock"
     with served() as url:
@@ -148,7 +147,8 @@ def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCapture
         server = mcp("srv", url=url, headers={"x-key": "key\n"}, lock=lock, timeout_s=timeout_s)
         policy = {**POLICY, **READS, **RETRY}
         made = Agent(model_of_one_call(text), [server], Policy.from_dict(policy)).run("What?")
-    results = {"hello": [{"text": "keyhello"}], "wrong": [{"text": "keywrong", "is_error": True}]}
+    results = {it: [{"text": f"key{it}", "is_error": True}] for it in ("wrong", "odd")}
+    results["hello"] = [{"text": "keyhello"}]
     assert [it.result for it in made.events if isinstance(it, ToolReturned)] == results.get(text, [])
     errors = ["TimeoutError"] * 2 if text == "hangs" else ["ConnectionError"] * (text not in results)
     assert [it.error for it in made.events if isinstance(it, Failed)] == errors
@@ -196,9 +196,7 @@ FAILURES = {
     "batched": "TimeoutError",
     "slow": "TimeoutError",
     "many": "OSError",
-    **dict.fromkeys(
-        ("description", "schema", "annotation", "title", "renamed", "added", "removed"), "PermissionError"
-    ),
+    **dict.fromkeys("description schema annotation title renamed added removed".split(), "PermissionError"),
 }
 
 

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future, wait
+from contextvars import ContextVar
 from functools import cache
 from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -38,6 +39,8 @@ _MOST_SAID: Final = 300  # bytes of what a program wrote before it ended
 _CLOSED: Final = "Connection closed"
 _LOST: Final = (-32000, -32001, -32600)
 _OF_HTTP: Final = (-32700, "Not Found", "Server returned an error response")
+_OF_SDK: Final = ("SSE stream", "Unexpected content type")  # of an answer that has come and is none
+_STATUSES: Final[ContextVar[list[int]]] = ContextVar("statuses")  # of the answers to a call
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what is said here in a line
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -175,10 +178,13 @@ class Connection:
     async def _called(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from mcp import MCPError
 
+        _STATUSES.set(statuses := list[int]())
         try:
             result = await self.client.call_tool(name, arguments)
         except MCPError as error:
-            if error.message == _CLOSED or (self._place.url and error.code in _LOST):
+            # a tool may have any code
+            is_own = {*statuses} == {200} and not error.message.startswith(_OF_SDK)
+            if error.message == _CLOSED or (self._place.url and error.code in _LOST and not is_own):
                 self._stop.set()
                 raise
             if self._place.url and (error.code in _OF_HTTP or error.message in _OF_HTTP):
@@ -273,6 +279,7 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     from ..models.providers.model import AnswerStream  # needs what only the SDK brings
 
     async def bound(response: httpx2.Response) -> None:  # an answer of JSON is read as a whole
+        _STATUSES.get([]).append(response.status_code)
         if response.request.method == "POST":  # to a GET, a server without a stream of its own says 405
             status = f"{response.status_code} {response.reason_phrase}"
             said[:] = status.encode() if response.is_error else b""
