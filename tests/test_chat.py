@@ -199,7 +199,9 @@ def test_turns_are_shown_and_exported(project: Path, begin: Any) -> None:
     terminal.type("//slash\r", "turn 4: 1 step")
     for command in ("/HELP", "/history", "/tools", "/model", "/histry", "/plan", "/export", "/export x.md"):
         terminal.type(f"{command}\r", f"> {command}\n")
-    terminal.type("/export x.md\r", "File exists")
+    (project / "y.md").symlink_to("nowhere")
+    for name in "xy":
+        terminal.type(f"/export {name}.md\r", f"{name}.md: File exists; name another file")
     full = resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     terminal.type("/export full.md\r", "full.md: File too large; name another file")
     resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, full)

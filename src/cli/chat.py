@@ -297,10 +297,8 @@ class Chat:
                 return [f"{models}  {canonical(head.options).decode()}", f"used so far: {used_in(events)}"]
             case "/export":
                 file = Path(rest or f"{self._name.rpartition('/')[2]}.md")
-                if file.exists():
-                    raise InputError("File exists", file=str(file), remedy="name another file")
                 lines = [f"# Conversation {self._name}", "", *turns_in(events)]
-                write_durably(file, "\n".join(lines).encode())
+                write_durably(file, "\n".join(lines).encode(), is_new=True)
                 return [f"{file}: written"]
             case "/plan":
                 self._talk.plan()

@@ -7,13 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+def write_durably(path: Path, data: bytes, *, mode: int = 0o666, is_new: bool = False) -> None:
     """Write a file as a whole, by way of one beside it, and put it on the disk.
 
     Args:
         path: The file.
         data: What it is to hold.
         mode: Its permissions, before the umask.
+        is_new: Whether nothing may be there before.
 
     Raises:
         OSError: It cannot be written.
@@ -25,7 +26,11 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(made, path)
+        if is_new:
+            os.link(made, path)  # which replaces nothing
+            os.unlink(made)
+        else:
+            os.replace(made, path)
     except OSError as error:
         with suppress(OSError):
             os.unlink(made)
