@@ -4,8 +4,6 @@ import os
 import sys
 from io import TextIOWrapper
 
-from .cli.main import main
-
 
 def process() -> None:
     """Run the command and end the process at once.
@@ -18,9 +16,15 @@ def process() -> None:
         if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is escaped
             stream.reconfigure(errors="backslashreplace")
     try:
+        from .cli.main import main  # which takes a while, and may be interrupted
+
         main()
     except SystemExit as end:
         code = end.code
+    except KeyboardInterrupt:
+        code = 130
+        if sys.stderr is not None:
+            sys.stderr.write("tachograph: stopped\n")
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None if it was closed from the beginning
         try:
             stream.flush()

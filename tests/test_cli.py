@@ -227,6 +227,12 @@ def process(project: Path, code: str, *words: str, **environment: str) -> subpro
     return subprocess.run(command, cwd=project, env=given, capture_output=True, text=True, check=False)
 
 
+def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    ended = process(tmp_path, "pass")
+    assert (ended.returncode, ended.stderr) == (130, "tachograph: stopped\n")
+
+
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     done = process(tmp_path, "pass", "init", "look ☃", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0 and "look \\u2603" in done.stdout and not done.stderr
@@ -349,7 +355,8 @@ def test_a_closed_standard_output_is_no_error(words: str) -> None:
 
 
 def test_output_that_is_lost_is_no_success() -> None:
-    code = "import sys, tachograph.__main__ as it; it.main = lambda: (print(0), sys.exit(0)); it.process()"
+    code = "import sys, tachograph.cli.main as it; it.main = lambda: (print(0), sys.exit(0)); "
+    code += "import tachograph.__main__ as it; it.process()"
     command, place = [sys.executable, "-c", code], Path(__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     for out, said in (("/dev/full", 1), ("/dev/null", 0)):
