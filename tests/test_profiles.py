@@ -170,6 +170,8 @@ def test_profiles_are_listed(project: Path, capsys: Capsys) -> None:
     lines = output_of(capsys, "profiles").out.splitlines()
     at = lines.index("looker: Looks.")
     assert lines[at + 1].split() == ["policy/reader.yaml,", "openai:gpt,", "look,", "helper"]
+    (project / "profiles").rename(project / "others")
+    assert output_of(capsys, "profiles").out.count("\n") == 1
 
 
 # ---- in code ---------------------------------------------------------------------------------------------------------

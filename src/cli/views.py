@@ -51,7 +51,9 @@ def profiles() -> None:
     from ..runtime.mcp.server import profile_names
 
     root = project_at(Path()).root
-    for name in sorted(profile_names(root)):
+    if not (names := sorted(profile_names(root))):
+        say("profiles: there is no profile")
+    for name in names:
         spec = read_profile(root, name).value
         say(f"{name}: {spec.description}")
         has = [spec.policy.file, spec.model, *spec.tools, *spec.agents, *spec.hand_over_to]
