@@ -118,6 +118,11 @@ def test_refusals(sealed: Path, capsys: Capsys, name: str, text: str | None, key
     assert said.err.count("\n") == (code == 2) and pair() == before
 
 
+def test_a_key_is_a_regular_file(sealed: Path, capsys: Capsys) -> None:
+    os.mkfifo("../fifo")
+    assert "regular" in output_of(capsys, "seal", "--key", "../fifo", code=2).err
+
+
 def test_without_ssh_keygen(two_runs: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     change(SUMS, "")
     monkeypatch.setenv("PATH", str(two_runs))
