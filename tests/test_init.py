@@ -90,7 +90,7 @@ def test_what_is_there_stays(tmp_path: Path, capsys: Capsys) -> None:
 def test_nothing_is_left_of_a_project_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, is_new: bool
 ) -> None:
-    folder = tmp_path / "new"
+    folder = tmp_path / ("a/new" if is_new else "new")
     if not is_new:
         folder.mkdir()
 

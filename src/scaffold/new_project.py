@@ -30,8 +30,8 @@ def new_project(folder: Path) -> list[str]:
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError("is not a folder", file=str(folder), remedy="name a new folder")
-    is_new = not folder.exists()
-    if not is_new and any(folder.iterdir()):
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    if not made and any(folder.iterdir()):
         raise InputError("is not empty", file=str(folder), remedy="name a new or empty folder")
     try:
         for source in sorted(path for path in _TEMPLATE.rglob("*") if path.is_file()):
@@ -50,8 +50,9 @@ def new_project(folder: Path) -> list[str]:
         vars(error).pop("__notes__", None)  # of a run to go on with, which is removed with the rest
         for path in folder.iterdir() if folder.is_dir() else ():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if is_new and folder.is_dir():
-            folder.rmdir()
+        for path in made:
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
         raise
     return names
 
