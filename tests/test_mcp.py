@@ -364,8 +364,7 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     assert "not_there'" in output_of(capsys, "mcp", "inspect", "srv", "--", *ends, code=2).err
     with pytest.raises(InputError, match="said: log in"):
         offered_at(ServerPlace(("sh", "-c", "echo log in >&2; sleep 60"), timeout_s=1.5))
-    unset = ("--env", "NOT_SET_AT_ALL")
-    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), *unset, "--", *command) == 2
+    assert exit_code("mcp", "accept", "srv", "--env=NOT_SET_AT_ALL", "--lock", str(lock), "--", *command) == 2
     assert lock.read_bytes() == before
     dag = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 4} for n in range(14)} | {"14": {}}
     odd = [1, {"inputSchema": {"properties": None}}, {"inputSchema": {"$defs": dag, "$ref": "#/$defs/0"}}]
@@ -378,6 +377,7 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
         lock.write_text(text)
         with pytest.raises(ToolError, match=r"mcp\.lock"):
             mcp("srv", command=command, lock=lock)
+    assert str(lock) in output_of(capsys, "mcp", "inspect", *at, *command, code=2).err
 
 
 EARLY = "Connection.ready = lambda self: os.kill(os.getpid(), int(open('go').read()))"

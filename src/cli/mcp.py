@@ -57,7 +57,7 @@ def inspect(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> int:
     from ..runtime.mcp.connection import offered_at
     from ..runtime.mcp.server import changes, read_lock
 
-    accepted = read_lock(lock).get(name, {})
+    accepted = read_lock(lock, str(lock)).get(name, {})
     offered = offered_at(_place(name, env, **where))
     for tool, definition in offered.items():
         say(f"{name}__{tool}: {definition.get('description', '')}")
@@ -78,7 +78,7 @@ def accept(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> None:
     from ..runtime.mcp.connection import offered_at
     from ..runtime.mcp.server import McpServer, changes, lock_text, read_lock
 
-    servers, place = read_lock(lock), _place(name, env, **where)
+    servers, place = read_lock(lock, str(lock)), _place(name, env, **where)
     offered = offered_at(place)
     made = McpServer(name, place, offered, lock.name)  # refuses here what no run could use
     for line in changes(servers.get(name, {}), offered):

@@ -169,7 +169,7 @@ def mcp(
 def server_at(name: str, place: ServerPlace, lock: Path) -> McpServer:
     """Return a server with what was accepted of it. Raises ToolError or InputError as `mcp` does."""
     check_place(name, place)
-    known = read_lock(lock)
+    known = read_lock(lock, str(lock))
     if name not in known:
         remedy = f"look at them and accept them: tachograph mcp accept {name} {place.arguments}"
         what = f"the tools of the MCP server {name!r} have not been accepted"
@@ -218,8 +218,8 @@ def check_place(name: str, place: ServerPlace) -> None:
         raise InputError(f"server {name!r} needs either a command or a URL", remedy="give one of them")
 
 
-def read_lock(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the accepted definitions by server and tool; none where there is no file. Raises ToolError."""
+def read_lock(path: Path, name: str = LOCK) -> dict[str, dict[str, Any]]:
+    """Return the accepted definitions in a file that errors call `name`; none if there is none. Raises ToolError."""
     try:
         data = _parsed(read_plain(path, _MOST_BYTES))
         convert(data, _Lock)
@@ -227,7 +227,7 @@ def read_lock(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     except (OSError, ValueError, MsgspecError) as error:
         what = f"is not a list of accepted tools ({system_reason(error)})"
-        raise ToolError(what, file=path.name, remedy=_REMEDY) from None
+        raise ToolError(what, file=name, remedy=_REMEDY) from None
     return data["servers"]  # type: ignore[no-any-return]
 
 
