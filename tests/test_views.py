@@ -181,6 +181,8 @@ def test_a_site_is_whole_or_not_there(project: Path, monkeypatch: pytest.MonkeyP
     assert exit_code("site") == 0
     pages = sorted(path.name for path in (project / "site/runs/k").iterdir())
     assert pages == ["a.html", "a.partial.html", "b.html", "c.html"]
+    assert "/dev/null/it:" in output_of(capsys, "site", "--out", "/dev/null/it", code=2).err
+    assert "/proc/self/mem:" in output_of(capsys, "page", "k/a", "--out", "/proc/self/mem", code=1).err
     before = files(project / "site")
     run_at(project / "runs/k/d.partial", Log().events)
     write = site.write_durably

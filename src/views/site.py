@@ -78,6 +78,8 @@ def write_site(folder: Path, pages: Iterable[tuple[str, str]]) -> None:
             (made / name).parent.mkdir(parents=True, exist_ok=True)
             write_durably(made / name, text.encode())
         exchange(made, folder)
+    except OSError as error:  # names the folder, and not the one beside it
+        raise OSError(error.errno, error.strerror, str(folder)) from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
@@ -85,8 +87,11 @@ def write_site(folder: Path, pages: Iterable[tuple[str, str]]) -> None:
 def _is_page(path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(len(BEGIN)) == BEGIN.encode()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(BEGIN)) == BEGIN.encode()
+    except OSError as error:  # a read names no file
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _other(path: Path) -> OutputError:
