@@ -51,7 +51,9 @@ def test_a_fact_that_is_no_text_is_not_passed_over(odd: Any) -> None:
     policy = roomy([], url_allowlist=["a.test"], sandbox={"mounts": {"box": "read"}})
     address = {"rule": "url_allowlist", "target": "https://a.test/", "address": odd}
     found = {"rule": "sandbox_path", "path": "box/a", "access": "read", "found": odd}
-    assert {decide_fact(policy, fact).decision for fact in (address, found)} == {"deny"}
+    facts = address, found, {**address, "target": odd, "address": ""}, {**found, "path": odd, "found": ""}
+    for fact in facts:
+        assert (it := decide_fact(policy, fact)).decision == "deny" and it.rule_id == fact["rule"]
 
 
 def test_repeats_are_counted() -> None:
