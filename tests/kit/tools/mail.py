@@ -21,5 +21,5 @@ IDEMPOTENT = False
 TRANSIENT = (ConnectionError,)
 
 
-def run(args, io):
+async def run(args, io):
     return {"bytes": len(args["text"])}
