@@ -56,12 +56,11 @@ def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> No
     def hear(response: Response, **_: Any) -> None:
         """Note the answer, and refuse a redirect, which the exporter neither follows nor takes for a failure."""
         answers.append(f"HTTP {response.status_code}")
-        response.close()
+        response.close()  # the status says it all, and what follows may have no end
         if 300 <= response.status_code < 400:
             raise ConnectionRefusedError
 
     with Session() as session:
-        session.stream = True  # the status says it all, and what follows may have no end
         session.hooks["response"] = [hear]
         try:
             exporter = OTLPSpanExporter(endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session)
