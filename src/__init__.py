@@ -82,3 +82,6 @@ if not TYPE_CHECKING:  # or every name that there is not would be Any to whoever
             if name in names.split():
                 return getattr(import_module(f".{place}", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *__all__]
