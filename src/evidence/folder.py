@@ -52,7 +52,7 @@ def not_ended(name: str, partial: Path) -> RecordError:
 
 def of_code(run: str) -> RecordError:
     """Return what to say of a record that needs its agent in code."""
-    remedy = "use `tachograph.check` or `tachograph.resume` in Python, or a command that takes --agent MODULE:NAME"
+    remedy = "use `tachograph.check` or `tachograph.resume` in Python, or a command that takes --agent"
     return RecordError("was made by an agent in code", file=run, remedy=remedy)
 
 
