@@ -233,7 +233,7 @@ def test_folders_without_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -
     for call in (tachograph.replay, tachograph.check, tachograph.resume):
         with pytest.raises(RecordError, match="cannot be read"):
             call(agent_of(project), project / "nothing")
-    for ask, *given in ((Policy.load, 5), (tachograph.check, 5, "out"), (Session, agent_of(project), 5)):
+    for ask, *given in ((Policy.load, 5), (tachograph.check, 5, "out"), (Session, agent_of(project), "\0")):
         with pytest.raises(InputError, match="is no"):
             ask(*given)  # type: ignore[operator]
     tachograph.record(agent_of(project), "?", out=project / "out")
@@ -492,7 +492,7 @@ def test_another_process_is_given_what_was_made_or_raised() -> None:
     agent = Agent(script('{"result": 5}'), [], Policy.from_dict(POLICY), output_type=int)
     held = [tachograph.AnswerMismatch("/a", "b"), tachograph.InDoubt(["1.c0"])]
     made, *told = pickle.loads(pickle.dumps([agent.run(type("Said", (str,), {})("?")), *held]))
-    assert made.output == 5 and [*map(str, told)] == [*map(str, held)]
+    assert made.output == 5 and [(str(it), vars(it)) for it in told] == [(str(it), vars(it)) for it in held]
 
 
 @pytest.mark.parametrize(

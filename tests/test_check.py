@@ -110,16 +110,19 @@ def test_a_script_says_what_enters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["path:write", "any"])
-def test_a_script_says_what_enters_where_the_record_answers_a_tool(tmp_path: Path, kind: str) -> None:
-    """What the tool wrote is not there, so that a later call would read nothing, marked in its schema or not."""
+@pytest.mark.parametrize("said", [["go"], ["go", {"say": "rather this", "at_ms": 1250}]])
+def test_a_script_says_what_enters_where_the_record_answers(tmp_path: Path, kind: str, said: Any) -> None:
+    """What a tool wrote is not there, so that a later call would read nothing, marked or not, ended or stopped."""
     turns = [[["mail", {"path": "box/m.txt", "text": "a"}]], [["look", {"path": "box/m.txt"}]], "done"]
-    row = {"name": "c", "question": "", "said": ["go"], "turns": turns, "expect": {"ending": "final_answer"}}
+    row = {"name": "c", "question": "", "said": said, "turns": turns, "expect": {"ending": "final_answer"}}
+    row["faults"] = [{"target": "tool", "step": 1, "call": 0, "delays_ms": 900}]
     tool = make_project(tmp_path, [row]) / "tools/mail.py"
     written = tool.read_text().replace('"text"}', f'"{kind}"}}', 1)
     tool.write_text(written.replace("return {", 'io.write(args["path"], args["text"])\n    return {'))
     file, folder = tmp_path / "tasks/s/c.yaml", tmp_path / "runs/s/c"
     record(load_task(file), folder)
     assert check(load_task(file), folder, "run") == []
+    assert ('"wrote"' in (folder / "state.jsonl").read_text()) == (kind == "any" and said == ["go"])
     file.write_text(file.read_text().replace('"say": "go"', '"say": "stay"'))
     assert [it.words[:8] for it in check(load_task(file), folder, "run") if ".a" in it.at] == ["text was"]
     task = load_task(file)

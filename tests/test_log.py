@@ -264,6 +264,10 @@ def test_a_log_that_others_can_reach_is_refused(tmp_path: Path, how: str) -> Non
     with pytest.raises(OSError, match="removed or linked"):
         log.write(b"x\n")
     log.close()
+    os.close((log := LogFile(tmp_path))._fd)
+    with pytest.raises(OSError):
+        log.close()
+    LogFile(tmp_path).close()  # nothing holds the lock any more
 
 
 def test_nothing_is_written_after_a_failed_write() -> None:

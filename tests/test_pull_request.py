@@ -305,6 +305,7 @@ def test_git_shows_versions_of_a_log_as_sentences(repository: Path) -> None:
     log.write_text(log.read_text().replace("\n", "\n<<<<<<< HEAD\n", 1))
     code, said = shell(repository, f"git diff -- {log}")
     assert code == 0 and "+<<<<<<< HEAD" in said and "+line 2 was changed" in said
+    assert re.search(r"(?m)^ +0  run ", said)  # what stands before it is the same
 
 
 def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -409,7 +410,9 @@ async def test_a_conversation_in_doubt_goes_on_once_somebody_says_what_happened(
     await asyncio.to_thread(holds, agent, tmp_path / "talk")
 
 
-@pytest.mark.parametrize("listen", [sys.exit, lambda _: os.kill(os.getpid(), signal.SIGINT)])
+@pytest.mark.parametrize(
+    "listen", [sys.exit, Mock(side_effect=KeyboardInterrupt), lambda _: os.kill(os.getpid(), signal.SIGINT)]
+)
 def test_whoever_opens_a_conversation_is_told_what_breaks_it_off(tmp_path: Path, listen: Any) -> None:
     """And it can go on at once."""
     talk = tmp_path / "talk"
@@ -431,5 +434,8 @@ async def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -
     for late in (session.__enter__, lambda: session.ask("too late")):
         with pytest.raises(InputError):
             late()
+    async with Session(talker(), tmp_path / "talk") as another:
+        with pytest.raises(InputError):
+            await another.__aenter__()
     with pytest.raises(InputError):
         await Session(talker(), tmp_path / "another").ended()

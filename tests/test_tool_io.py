@@ -328,13 +328,14 @@ def test_a_mount_to_read_is_not_written(world: World) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
-@pytest.mark.parametrize("call", ["rename", "open", "mkdir", "readlink"])
+@pytest.mark.parametrize("call", ["rename", "open", "mkdir", "readlink", "get"])
 def test_a_use_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
     world: World, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     """Whatever the tool makes of it: a full disk ends the run, not the tool."""
     world.io().write("desk/x", "old")
-    io, real = world.io(), getattr(os, call)
+    io, of_system = world.io(), "readlink" if call == "get" else call
+    real = getattr(os, of_system)
 
     def broken(path: Any, *given: Any, **more: Any) -> Any:
         if call != "open" or ".tachograph-" in str(path):
@@ -342,10 +343,11 @@ def test_a_use_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
         return real(path, *given, **more)
 
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
-        patched.setattr(os, call, broken)
-        io.read("desk/x")
+        patched.setattr(os, of_system, broken)
+        io.get("https://site.test/docs/x.md") if call == "get" else io.read("desk/x")
         io.write("desk/folder/x" if call == "mkdir" else "desk/x", "new")
     assert (io.storage_error is not None) == (code != errno.EIO) and not io.wrote and not io.denied
+    assert io.broken is io.storage_error  # and no further use of it is begun
     assert world.io().read("desk/x") == "old" and world.io().list("desk") == ["desk/x"]
     assert not (world.desk / "folder").exists()
 
