@@ -369,7 +369,8 @@ OF_CODE = {
     "app": APP,
     "say": SAY,
     "guard": GUARD,
-    "words": "HELLO = 'hello'\n",
+    "words": "from .below import HELLO\n",
+    "below": "HELLO = 'hello'\n",
     "other": SAY.replace("say", "other"),
     "\udcff": GUARD,  # the name is not UTF-8
 }
@@ -398,7 +399,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent
 def test_the_modules_of_an_agent_in_code_are_inputs(desk: Callable[..., Agent]) -> None:
     Path("desk_of_code/other.py").write_text("", encoding="utf-8")  # of a tool that is not called
     model = importlib.import_module("desk_of_code.\udcff").model
-    for name in ("say", "words", "guard"):
+    for name in ("say", "words", "below", "guard"):
         tachograph.record(desk(model=model), "?", out="out", replace=True)
         assert tachograph.check(desk(model=model), "out") == []
         with open(f"desk_of_code/{name}.py", "a", encoding="utf-8") as file:

@@ -334,8 +334,7 @@ def test_a_use_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
 ) -> None:
     """Whatever the tool makes of it: a full disk ends the run, not the tool."""
     world.io().write("desk/x", "old")
-    io, of_system = world.io(), "readlink" if call == "get" else call
-    real = getattr(os, of_system)
+    io, real = world.io(), getattr(os, call, os.readlink)
 
     def broken(path: Any, *given: Any, **more: Any) -> Any:
         if call != "open" or ".tachograph-" in str(path):
@@ -343,7 +342,7 @@ def test_a_use_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
         return real(path, *given, **more)
 
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
-        patched.setattr(os, of_system, broken)
+        patched.setattr(os, real.__name__, broken)
         io.get("https://site.test/docs/x.md") if call == "get" else io.read("desk/x")
         io.write("desk/folder/x" if call == "mkdir" else "desk/x", "new")
     assert (io.storage_error is not None) == (code != errno.EIO) and not io.wrote and not io.denied

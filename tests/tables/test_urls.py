@@ -17,8 +17,8 @@ from tachograph.testing import decide, decide_fact
 from tests.tables.rows import Made, closed, roomy, rows
 
 HOST, EVIL = "docs.test", "evil.test"
-PREFIXED = "tree.test"  # allowed below /open/ only
-ENTRIES = f"http://{HOST} https://{HOST} http://127.0.0.1 http://[::1] https://{PREFIXED}/open/".split()
+PREFIXED = "tree.test"  # allowed at /meadow, and below it and /open/ only
+ENTRIES = f"http://{HOST} https://{HOST} http://127.0.0.1 http://[::1] https://{PREFIXED}/open/ https://{PREFIXED}/meadow".split()
 URL = {"type": "string", "x-resource": "url"}
 FETCH = {"name": "fetch", "effect": "network", "input_schema": closed(url=URL)}
 POLICY = roomy(["fetch"], url_allowlist=ENTRIES)
@@ -98,7 +98,9 @@ def _out_of_the_prefix() -> Iterator[str]:
     climbs = [*up.split(), *map(quote, ["\u2024", "\u2025", "\u2026", *wide])]
     for climb, form in product(climbs, ("/open/{0}/shut", "/open/a/{0}/{0}/shut", "/open/{0}")):
         yield f"https://{PREFIXED}{form.format(climb)}"
-    beside = "/ /opened /Open/x /OPEN/x /%6fpen/x /open /ope/n //open/x /shut/open/ /open//x /open/./x"
+    beside = (
+        "/ /opened /meadows /Open/x /OPEN/x /%6fpen/x /open /ope/n //open/x /shut/open/ /open//x /open/./x"
+    )
     beside += " /open/% /open/%zz /open/a;b /open/%ff /open/%3b /open/%2f ?/open/ #/open/ /x?/open/ /x#/open/"
     yield from (f"https://{PREFIXED}{path}" for path in ["", *beside.split()])
 
@@ -119,7 +121,7 @@ def _plain() -> Iterator[str]:
 def _in_the_prefix() -> Iterator[str]:
     paths = ["", *"a a/b.c a.b/ ...a ..a a.. %41 %C2%A5 %E2%82%AC a%20b a-b_c~d (x) 'q'".split()]
     for path, tail in product(paths, ("", "?", "?../..", "#/../..", "?a=%2e%2e%2f")):
-        yield f"https://{PREFIXED}/open/{path}{tail}"
+        yield from (f"https://{PREFIXED}/{top}/{path}{tail}" for top in ("open", "meadow"))
 
 
 PLAIN = [_plain, _in_the_prefix]
