@@ -386,8 +386,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.startswith("desk_of_code")]:
         monkeypatch.delitem(sys.modules, name)
-    names = ("say", "other", "guard")
-    say, other, guard = (importlib.import_module(f"desk_of_code.{name}") for name in names)
+    say, other, guard = (importlib.import_module(f"desk_of_code.{it}") for it in ("say", "other", "guard"))
     policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["say"]}}))
 
     def made(root: str = ".", model: Any = guard.model) -> Agent:
@@ -452,7 +451,7 @@ def test_what_has_moved_is_named_from_where_the_command_is_called(
     words = ("check", "out", "--agent", "inner:agent", "--github")
     assert "file=out/trace.json" in output_of(capsys, *words, code=1).out
     tachograph.record(importlib.import_module("inner").agent, "?", out="out", replace=True)
-    Path("desk_of_code/words.py").write_text("HELLO = 'bye'\n", encoding="utf-8")
+    Path("desk_of_code/words.py").write_text(OF_CODE["words"] + "#", encoding="utf-8")
     said = output_of(capsys, *words, code=1).out
     assert "git diff -- desk_of_code/words.py" in said and "file=desk_of_code/words.py" in said
 

@@ -112,7 +112,7 @@ def test_a_script_says_what_enters(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["path:write", "any"])
 @pytest.mark.parametrize("said", [["go"], ["go", {"say": "rather this", "at_ms": 1250}]])
 def test_a_script_says_what_enters_where_the_record_answers(tmp_path: Path, kind: str, said: Any) -> None:
-    """What a tool wrote is not there, so that a later call would read nothing, marked or not, ended or stopped."""
+    """What a tool wrote is not there, so that a later call reads nothing, marked or not, ended or stopped."""
     turns = [[["mail", {"path": "box/m.txt", "text": "a"}]], [["look", {"path": "box/m.txt"}]], "done"]
     row = {"name": "c", "question": "", "said": said, "turns": turns, "expect": {"ending": "final_answer"}}
     row["faults"] = [{"target": "tool", "step": 1, "call": 0, "delays_ms": 900}]

@@ -263,8 +263,7 @@ def test_a_log_that_others_can_reach_is_refused(tmp_path: Path, how: str) -> Non
         os.link(tmp_path / "state.jsonl", tmp_path / "other")
     with pytest.raises(OSError, match="removed or linked"):
         log.write(b"x\n")
-    log.close()
-    os.close((log := LogFile(tmp_path))._fd)
+    os.close(log._fd)
     with pytest.raises(OSError):
         log.close()
     LogFile(tmp_path).close()  # nothing holds the lock any more

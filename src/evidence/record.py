@@ -81,9 +81,8 @@ async def record_async(
         log = partial / STATE
         began = log.read_bytes() if log.exists() else b""
         is_undone = isinstance(error, errors.InputError) and b'"tool_started"' not in began
-        if (
-            b"\n" not in began or is_undone or isinstance(error, errors.NotRecorded)
-        ):  # an earlier record answered
+        # where an earlier record answers for external effects, none was made
+        if b"\n" not in began or is_undone or isinstance(error, errors.NotRecorded):
             shutil.rmtree(partial, ignore_errors=True)
         elif not isinstance(error, errors.TachographError):
             error.add_note(str(folders.not_ended(_called(source, folder), folders.partial_of(folder))))

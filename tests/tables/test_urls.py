@@ -18,10 +18,10 @@ from tests.tables.rows import Made, closed, roomy, rows
 
 HOST, EVIL = "docs.test", "evil.test"
 PREFIXED = "tree.test"  # allowed at /meadow, and below it and /open/ only
-ENTRIES = f"http://{HOST} https://{HOST} http://127.0.0.1 http://[::1] https://{PREFIXED}/open/ https://{PREFIXED}/meadow".split()
+ENTRIES = f"http://{HOST} https://{HOST} http://127.0.0.1 http://[::1] https://{PREFIXED}/open/".split()
 URL = {"type": "string", "x-resource": "url"}
 FETCH = {"name": "fetch", "effect": "network", "input_schema": closed(url=URL)}
-POLICY = roomy(["fetch"], url_allowlist=ENTRIES)
+POLICY = roomy(["fetch"], url_allowlist=[*ENTRIES, f"https://{PREFIXED}/meadow"])
 
 
 def _userinfo() -> Iterator[str]:
@@ -98,11 +98,9 @@ def _out_of_the_prefix() -> Iterator[str]:
     climbs = [*up.split(), *map(quote, ["\u2024", "\u2025", "\u2026", *wide])]
     for climb, form in product(climbs, ("/open/{0}/shut", "/open/a/{0}/{0}/shut", "/open/{0}")):
         yield f"https://{PREFIXED}{form.format(climb)}"
-    beside = (
-        "/ /opened /meadows /Open/x /OPEN/x /%6fpen/x /open /ope/n //open/x /shut/open/ /open//x /open/./x"
-    )
+    beside = "/ /opened /Open/x /OPEN/x /%6fpen/x /open /ope/n //open/x /shut/open/ /open//x /open/./x"
     beside += " /open/% /open/%zz /open/a;b /open/%ff /open/%3b /open/%2f ?/open/ #/open/ /x?/open/ /x#/open/"
-    yield from (f"https://{PREFIXED}{path}" for path in ["", *beside.split()])
+    yield from (f"https://{PREFIXED}{path}" for path in ["", "/meadows", *beside.split()])
 
 
 DISGUISES = [
