@@ -134,7 +134,7 @@ def test_of_two_values_with_one_placeholder_neither_is_revealed() -> None:
 
 HIDDEN = {
     "password": "x",
-    "DB_PASSWORD": "only letters",
+    "DB_PASSWORD_2": "only letters",
     "api_key": "a1B2c3D4e5F6g7H8",
     "aws_secret_key": "aB1/" * 10,
 }
