@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -266,7 +267,9 @@ def test_a_log_that_others_can_reach_is_refused(tmp_path: Path, how: str) -> Non
     os.close(log._fd)
     with pytest.raises(OSError):
         log.close()
-    LogFile(tmp_path).close()  # nothing holds the lock any more
+    with closing(LogFile(tmp_path)) as other:  # nothing holds the lock any more
+        log.close()
+        other.sync()
 
 
 def test_nothing_is_written_after_a_failed_write() -> None:

@@ -319,6 +319,10 @@ def test_a_fork_that_dies_while_it_is_made_is_whole_or_none(tmp_path: Path) -> N
     with pytest.raises(OutputError, match="fifo"):
         Session(agent, talk).fork(1, tmp_path / "no/fork")
     assert not [*(tmp_path / "no").iterdir()]
+    locked = SyncSession(Agent("openai:any", [], agent.policy), talk)  # without a key
+    with pytest.raises(InputError):
+        locked.__enter__()
+    assert not locked.turns
 
 
 def test_what_a_conversation_refuses(tmp_path: Path) -> None:

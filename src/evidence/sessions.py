@@ -83,12 +83,12 @@ class Conversation(Generic[Made]):
         if self._run is not None:
             raise opened_before()
         past = lines_in(partial_of(cleared(self._path)))
-        for event in past:
-            self._note(event)
         source = self._begin(partial_of(self._path) if past else None, self._began)
         if not source.run_spec().is_session:
             remedy = "go on with it by `tachograph.resume`"
             raise InputError("this run is not a conversation", file=str(self._path), remedy=remedy)
+        for event in past:
+            self._note(event)
         if past:
             run = resume_async(source, self._path, self._settled, self._hear)
         else:

@@ -85,7 +85,7 @@ class LogFile:
 
     def close(self) -> None:
         """Release the lock, and close the log, which foreign code may have closed. May be called twice."""
-        for fd in (self._folder, self._fd):
+        fds, self._folder, self._fd = (self._folder, self._fd), -1, -1
+        for fd in fds:
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._folder = -1
