@@ -95,7 +95,10 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     Raises:
         InputError: There is no project, in words that fit the runs, or no such agent.
     """
-    from ..evidence.folder import of_code, where_it_lies  # the command starts without what it does not need
+    from ..evidence.folder import (  # the command starts without what it does not need
+        made_in_code,
+        where_it_lies,
+    )
     from ..evidence.project import Project
     from ..evidence.record_files import is_from_code
 
@@ -106,8 +109,9 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     try:
         return Project(start)
     except InputError:
-        for run in (run for run in runs if is_from_code(where_it_lies(Path(run)))):
-            raise of_code(run) from None
+        for run in runs:
+            if is_from_code(where_it_lies(Path(run))):
+                raise made_in_code(run) from None
         raise
 
 
@@ -152,7 +156,7 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     Raises:
         InputError: There is none, one has not ended, or one that is named is refused.
     """
-    from ..evidence.folder import not_ended, of_code, partial_of
+    from ..evidence.folder import made_in_code, not_ended, partial_of
 
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
@@ -163,8 +167,8 @@ def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False)
     from_code = [name for name in names if of_tasks and project.is_from_code(name)]
     for name in from_code:
         if runs:
-            raise of_code(f"runs/{name}")
-        say(str(of_code(f"runs/{name}")), err=True)
+            raise made_in_code(f"runs/{name}")
+        say(str(made_in_code(f"runs/{name}")), err=True)
     return [name for name in names if name not in from_code]
 
 

@@ -50,7 +50,7 @@ def not_ended(name: str, partial: Path) -> RecordError:
     return RecordError("the run has not ended", file=run, remedy=f"{how} goes on with it")
 
 
-def of_code(run: str) -> RecordError:
+def made_in_code(run: str) -> RecordError:
     """Return what to say of a record that needs its agent in code."""
     remedy = "use `tachograph.check` or `tachograph.resume` in Python, or a command that takes --agent"
     return RecordError("was made by an agent in code", file=run, remedy=remedy)
@@ -189,7 +189,9 @@ def copy_turns(origin: Path, turn: int, folder: Path) -> None:
     try:
         shutil.rmtree(made, ignore_errors=True)
         # key, mounts and inputs, which the manifest of a closed conversation names; no file that is being written
-        shutil.copytree(origin, made, True, lambda _, names: [*filter(TEMPORARY.fullmatch, names)])
+        shutil.copytree(
+            origin, made, symlinks=True, ignore=lambda _, names: [*filter(TEMPORARY.fullmatch, names)]
+        )
         write_durably(made / STATE, b"".join(lines))
         exchange(made, partial)  # before this the path is free
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..fail.errors import InputError, RecordError, TaskError, did_you_mean
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import write_durably
-from .folder import not_ended, of_code, partial_of, where_it_lies
+from .folder import made_in_code, not_ended, partial_of, where_it_lies
 from .record_files import MOST_BYTES, is_from_code
 from .run_source import RunSource
 from .tasks import Task, load_task, root_around
@@ -50,7 +50,7 @@ class Project:
                 if (runs / name).is_dir() or (runs / f"{name}.partial").is_dir():
                     return name
         if is_from_code(where_it_lies(Path(run))):
-            raise of_code(run)
+            raise made_in_code(run)
         remedy = did_you_mean(run, self.run_names(), "`tachograph ls` lists them")
         raise RecordError("there is no such run", file=run, remedy=remedy)
 

@@ -51,7 +51,7 @@ def seal(root: Path, key: Path) -> int:
             raise InputError("is of a run that has not ended", file=name, remedy=remedy)
     sums = b"".join(os.fsencode(f"{digests[name]}  {name}\n") for name in sorted(digests, key=os.fsencode))
     try:
-        signature = _ssh_keygen("sign", "-q", _NAMESPACE, "-f", _small(key), data=sums)
+        signature = _ssh_keygen("sign", "-q", _NAMESPACE, "-f", _small_file(key), data=sums)
     except OSError as problem:
         remedy = "name a key of yours; one with a passphrase needs a terminal, or ssh-agent"
         raise InputError(f"does not sign ({problem.strerror})", file=str(key), remedy=remedy) from None
@@ -113,7 +113,7 @@ def _put_in_place(root: Path, files: dict[str, bytes]) -> None:
 
 def _signer(root: Path, signers: Path, sums: bytes) -> str:
     """Return who signed the sums, and with which key. Raises OSError where that is nobody who may."""
-    about = ("-f", _small(signers), "-s", str(root / f"{SUMS}.sig"))
+    about = ("-f", _small_file(signers), "-s", str(root / f"{SUMS}.sig"))
     names = os.fsdecode(_ssh_keygen("find-principals", *about)).split("\n")
     name = next((it for it in names if it and it[0] != "!"), "")  # such a pattern names who may not
     if not name:
@@ -122,8 +122,8 @@ def _signer(root: Path, signers: Path, sums: bytes) -> str:
     return os.fsdecode(said).partition(" signature for ")[2].strip() or name
 
 
-def _small(path: Path) -> str:
-    """Return the place of a file that ssh-keygen reads; it would wait for others. Raises OSError."""
+def _small_file(path: Path) -> str:
+    """Return the absolute path of a small regular file. Raises OSError for others, which ssh-keygen waits for."""
     if len(read_plain(path, _MOST)) > _MOST:
         raise OSError(0, "too large")
     return os.path.abspath(path)

@@ -118,7 +118,7 @@ class ToolIO:
 
     def read(self, path: str) -> str:
         """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
-        with self._looking_at(path, "read"):
+        with self._using(path, "read"):
             root, mount, parts = self._resolved("read", path, "read")
             data = read_file(root, parts)
             self._note_read(self._workspace.mounts[mount].label, parts, data)
@@ -126,7 +126,7 @@ class ToolIO:
 
     def write(self, path: str, text: str) -> None:
         """Replace a file `mount/...` as a whole; folders on the way are made."""
-        with self._looking_at(path, "write"):
+        with self._using(path, "write"):
             root, mount, parts = self._resolved("write", path, "write")
             data, plain = text.encode(), "/".join((mount, *parts))
             if len(data) > MAX_FILE_BYTES:
@@ -139,7 +139,7 @@ class ToolIO:
 
         What a read refuses is left out (links, special files, names that no path can have).
         """
-        with self._looking_at(mount, "read"):
+        with self._using(mount, "read"):
             some = f"{mount}/-" if isinstance(mount, str) else mount
             root, name, parts = self._resolved("list", some, "read")
             if parts != ("-",):
@@ -151,7 +151,7 @@ class ToolIO:
             return sorted(named)
 
     @contextlib.contextmanager
-    def _looking_at(self, path: str, access: str) -> Iterator[None]:
+    def _using(self, path: str, access: str) -> Iterator[None]:
         """Hold the lock, deny what is refused there, and note where the system has no room for what is done."""
         with self._lock:
             try:
@@ -188,7 +188,7 @@ class ToolIO:
         """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
         deadline = later(HTTP_S)
         for hop in range(MAX_HOPS + 1):
-            with self._looking_at(url, "read"):
+            with self._using(url, "read"):
                 self._check("get")
                 if not isinstance(url, str):
                     raise TypeError("a URL is a string")

@@ -119,12 +119,12 @@ class ProviderModel:
             # other threads, with loops of their own, do the same at the same time
             for old in [old for old in list(self._clients) if old[0] == pid and old[1].is_closed()]:
                 self._clients.pop(old, None)
-            client = self._made()
+            client = self._new_client()
             self._clients[pid, loop] = client, _kept(client, pid)
             await anext(self._clients[pid, loop][1])  # from now on the loop closes it at its end
         return self._clients[pid, loop][0]
 
-    def _made(self) -> Any:
+    def _new_client(self) -> Any:
         """Make a client of the SDK. httpx follows no redirect unless it is told to."""
         timeout = httpx2.Timeout(self._timeout_s, connect=min(10.0, self._timeout_s))
         has_proxies = not self._endpoint.is_loopback
