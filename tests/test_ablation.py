@@ -6,7 +6,7 @@ or if its record holds what may not be there. What `verify` finds is switched of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,9 +22,10 @@ from tachograph.runtime.log import events as log
 from tachograph.runtime.log import values
 from tachograph.runtime.loop.state import RunSpec
 from tachograph.runtime.policy.gate import Gate, Judged
-from tachograph.runtime.policy.leaf import Question
+from tachograph.runtime.policy.leaf import Leaves, Question, Rule
 from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.redaction.redactor import Redactor
+from tachograph.runtime.tools.contract import Tool
 from tests.project import PLANTED, ROWS, SCENARIOS, make_project, task_of_row
 
 REDACTED = {name: row for name, row in ROWS.items() if "redact" in row.get("policy", {})}
@@ -51,10 +52,10 @@ class Lenient(Gate):
 
     off: tuple[str, type]
 
-    def judge(self, question: Question, *about: Any) -> Iterator[Judged]:
-        for judged in super().judge(question, *about):
-            is_off = (judged.rule.id, type(question.about)) == self.off
-            yield structs.replace(judged, allowed=True) if is_off else judged
+    def judge_by(self, rule: Rule, leaves: Leaves, question: Question, tool: Tool | None) -> Judged | None:
+        judged = super().judge_by(rule, leaves, question, tool)
+        is_off = judged is not None and (rule.id, type(question.about)) == self.off
+        return structs.replace(judged, allowed=True) if is_off else judged
 
 
 def without(rule: str, kind: type, spec: RunSpec) -> RunSpec:

@@ -17,8 +17,8 @@ A question passes the rules that judge its kind, in this order (`rules/__init__.
 
 A leaf is what the policy says in one section, such as the hosts of `url_allowlist`; a point is one thing that has to be
 allowed there, such as one URL among the arguments of a call. Each rule names the points that the question asks it
-about, and the leaves that have to allow each of them (`Gate.judge`). The first leaf that does not allow a point is the
-objection of the rule. Most rules then deny, and the first of these gives the answer at once; `approval`, the
+about, and the leaves that have to allow each of them (`Gate.judge_by`). The first leaf that does not allow a point is
+the objection of the rule. Most rules then deny, and the first of these gives the answer at once; `approval`, the
 last one, asks a person if nothing denies. An allow rests on the last entry that grants something the question uses.
 
 A verdict says why: `rule` is the id of the rule, `place` the entry of the policy that decides, as document and JSON
@@ -130,44 +130,38 @@ class Gate:
         granted: Judged | None = None
         escalated: Judged | None = None
         owner, owner_spoke = self._judging[kind][0], False
-        for judged in self.judge(question, tool, self._may_object(kind, question.tool, tool)):
-            rule = judged.rule
+        for rule, leaves in self._may_object(kind, question.tool, tool):
+            if (judged := self.judge_by(rule, leaves, question, tool)) is None:
+                continue
             owner_spoke = owner_spoke or rule is owner
-            if not judged.allowed:
-                if rule.objection == "deny":
-                    return judged
+            if judged.allowed:
+                granted = judged if rule.grants or granted is None else granted
+            elif rule.objection == "deny":
+                return judged
+            else:
                 escalated = escalated or judged
-            elif rule.grants or granted is None:
-                granted = judged
         if granted is None or not owner_spoke:
             raise LookupError("no rule spoke for the question")
         return escalated or granted
 
-    def judge(
-        self, question: Question, tool: Tool | None, rules: Iterable[tuple[Rule, Leaves]] | None = None
-    ) -> Iterator[Judged]:
-        """Yield what each rule comes to that has something to judge, in order; of its objections the first.
+    def judge(self, question: Question, tool: Tool | None) -> Iterator[Judged]:
+        """Yield what each rule comes to that has something to judge, in order, given the tool of the question."""
+        for rule, leaves in self._with_leaves(type(question.about), question.tool):
+            if (judged := self.judge_by(rule, leaves, question, tool)) is not None:
+                yield judged
 
-        Args:
-            question: What is asked.
-            tool: The tool that it is about.
-            rules: The rules with their leaves; all that judge the kind of question unless given.
-        """
-        for rule, leaves in (
-            self._with_leaves(type(question.about), question.tool) if rules is None else rules
-        ):
-            point = objecting = None
-            for point in rule.points(question, tool, leaves) if leaves else ():
-                for entry in leaves:
-                    if type(point) is Unreadable or not entry[1].allows(point):
-                        objecting = entry
-                        break
-                if objecting is not None:
-                    break
-            if point is not None:
-                # the first leaf of a rule holds its entries, those behind it only narrow them
-                pointer, leaf = objecting or leaves[0]
-                yield Judged(rule, objecting is None, pointer, leaf, point)
+    def judge_by(self, rule: Rule, leaves: Leaves, question: Question, tool: Tool | None) -> Judged | None:
+        """Return what a rule comes to, of its objections the first; None where it has nothing to judge."""
+        point = None
+        for point in rule.points(question, tool, leaves) if leaves else ():
+            for pointer, leaf in leaves:
+                if type(point) is Unreadable or not leaf.allows(point):
+                    return Judged(rule, False, pointer, leaf, point)
+        if point is None:
+            return None
+        # the first leaf of a rule holds its entries, those behind it only narrow them
+        pointer, leaf = leaves[0]
+        return Judged(rule, True, pointer, leaf, point)
 
     def _may_object(self, kind: type, name: str, tool: Tool | None) -> Iterable[tuple[Rule, Leaves]]:
         """Return the rules that may object to a kind of question about a tool, in order, each with its leaves.
