@@ -27,7 +27,10 @@ class Unit(enum.Enum):
 
 @dataclass
 class Options:
-    """How to look."""
+    """How to look.
+
+    Each Python tells it alike.
+    """
 
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
     units: list[Unit] = field(default_factory=list)

@@ -8,12 +8,15 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
+import annotated_types
 import msgspec
 import pydantic.dataclasses
 import pytest
 from msgspec import Meta
+from typing_extensions import TypeAliasType
 
 from tachograph.fail.errors import ToolError
+from tachograph.runtime.schema.answer_type import AnswerType
 from tachograph.runtime.schema.python_types import ReadPath, Url
 from tachograph.runtime.tools.functions import Context, tool
 from tests.functions.kit import Options, Order, Person, Unit
@@ -22,9 +25,12 @@ TEXT, WHOLE, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 FILES = {"anyOf": [{"type": "array", "items": {**TEXT, "x-resource": "path:read"}}, NULL], "default": None}
 PERSON = {"properties": {"name": TEXT, "title": TEXT}, "required": ["name"]}
 CLOSED = {"type": "object", "additionalProperties": False}
+Day = TypeAliasType("Day", Annotated[str, "in English"])  # as `type Day = ...` of Python 3.12
+Some = TypeAliasType("Some", Annotated[int, annotated_types.Gt(0)])
+Within = msgspec.defstruct("Within", [("some", Some)])
 
 
-def text(day: Annotated[str, "in English"] = "Monday") -> None: ...
+def text(day: Day = "Monday") -> None: ...
 def url(page: Annotated[Url, "where"], files: list[ReadPath] | None = None): ...
 def named(*, kind: Literal["a", 2] = 2, io: Any, context: Context[int]) -> dict[str, int]: ...
 def unit(unit: Unit = Unit.KM) -> list[Unit]: ...
@@ -56,6 +62,10 @@ def test_bare_is_external_and_the_docstring_is_what_the_model_reads() -> None:
         """Say it."""
 
     assert (bare.effect, bare.name, bare.description) == ("external", "bare", "Say it.")
+
+
+def test_the_docstring_of_a_class_is_told_alike_by_each_python() -> None:
+    assert AnswerType(Options).schema["description"] == "How to look.\n\nEach Python tells it alike."
 
 
 def test_what_is_no_function_is_no_tool() -> None:
@@ -105,6 +115,7 @@ def unsupported(a: object, b: Callable[[], int], c: complex, d: list[type]) -> I
 def unions(a: Options | Person, b: list[int] | set[int], c: Order | int, d: dict[Unit, int]): ...
 def loose(a: bytes, b: timedelta, c: msgspec.Raw, d: Annotated[datetime, Meta(tz=False)]): ...
 def in_classes(a: Loose, b: Made, c: Checked, d: Unresolved, e: Annotated[int, pydantic.Field(gt=0)]): ...
+def aliases(a: Some, b: list[Some], c: Within): ...
 def twice(a: Context[int], b: Context[str], c: Context[int] | None = None): ...
 def defaults(a: int = "x", b: str = None, c: Any = object(), d: Unit = "yard"): ...  # noqa: B008, RUF013
 
@@ -157,6 +168,7 @@ BAD = {
         (unsupported, {}, "'a' 'b' 'c' 'd' 'result'"),
         (loose, {}, "'a' 'b' 'c' 'd'"),
         (in_classes, {}, "'a' 'b' 'c' 'd' Nowhere 'e'"),
+        (aliases, {}, "'a' 'b' 'c'"),
         (unions, {}, "'a' 'b' 'c' 'd'"),
         (twice, {}, "'a' 'b' 'c'"),
         (defaults, {}, "'a' 'b' INPUT_SCHEMA 'd'"),

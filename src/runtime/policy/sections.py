@@ -5,7 +5,7 @@ An absent section allows nothing; an empty list means none.
 
 from typing import Annotated, Any, Final, Literal, get_args
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field, json
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$(?!\n)")]
 Mount = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9_-]*$(?!\n)")]
@@ -254,11 +254,9 @@ class PolicyFile(Section, frozen=True):
 
 def policy_schema() -> dict[str, Any]:
     """Return the JSON Schema (Draft 2020-12) of a policy file; one that extends another need not say its schema."""
-    from inspect import cleandoc  # a run needs it not
+    from ..schema.python_types import schema_of  # a run needs it not
 
-    schema = json.schema(PolicyFile)
-    for section in schema["$defs"].values():  # from Python 3.13 on, docstrings have no indentation
-        section["description"] = cleandoc(section["description"])
+    schema = schema_of(PolicyFile)
     file = schema["$defs"]["PolicyFile"]
     file["properties"]["extends"] = {"type": "string", "description": "The file that this one is laid over."}
     del file["required"]

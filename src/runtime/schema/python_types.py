@@ -8,10 +8,11 @@ enforce, and a type that demands what no schema says is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, time  # noqa: TID251 - the types; no clock is read
 from functools import partial
+from inspect import cleandoc
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -67,18 +68,30 @@ def object_schema(types: Mapping[str, Any], mode: Mode, problems: list[str]) -> 
     found: dict[str, Any] = {}
     for name, kind in types.items():
         try:
-            kind = _with_offset(kind)
+            kind = _plain(kind)
             parts = _parts(mi.type_info(kind), set()) if mode == "validation" else ()
             wrong = [*map(_problem, parts), *(_limits(kind) if mode == "validation" else ())]
-            of_model = partial(_model_schema, mode=mode)
-            (schema,), definitions = msgspec.json.schema_components((kind,), schema_hook=of_model)
-            properties[name] = _closed({"$defs": definitions, **schema}, mode, found)
+            properties[name] = _closed(schema_of(kind, partial(_model_schema, mode=mode)), mode, found)
         except Exception as error:  # noqa: BLE001 - annotations of classes are foreign text, and models foreign code
             first_line = str(error).partition("\n")[0]
             wrong = [f"is of no supported type ({first_line})"]
         problems += [f"{name!r} {problem}" for problem in dict.fromkeys(wrong) if problem]
     schema = {"type": "object", "additionalProperties": False, "properties": properties}
     return schema | ({"required": [*properties]} if properties else {}) | ({"$defs": found} if found else {})
+
+
+def schema_of(kind: Any, of_model: Callable[[type], Any] | None = None) -> dict[str, Any]:
+    """Return the schema of a type, the same under each Python: from 3.13 on, docstrings have no indentation.
+
+    Args:
+        kind: The type.
+        of_model: Returns the schema of a class that msgspec does not know.
+    """
+    (schema,), definitions = msgspec.json.schema_components((kind,), schema_hook=of_model)
+    for definition in definitions.values():
+        if "description" in definition:
+            definition["description"] = cleandoc(definition["description"])
+    return {**schema, "$defs": schema.get("$defs", definitions)}  # a model of pydantic has its own
 
 
 def result_schema(kind: Any, mode: Mode, problems: list[str]) -> tuple[dict[str, Any], bool]:
@@ -107,7 +120,7 @@ def read_as(kind: Any, data: Any) -> Any:
     Raises:
         ValueError: The type refuses it. Data that fits the schema is refused only by code of the type.
     """
-    return msgspec.convert(data, kind, strict=True, dec_hook=_read_model)
+    return msgspec.convert(data, _plain(kind), strict=True, dec_hook=_read_model)
 
 
 def written(value: Any) -> Any:
@@ -118,14 +131,16 @@ def written(value: Any) -> Any:
         return value
 
 
-def _with_offset(kind: Any) -> Any:
-    """Return a type in which datetimes and times that say nothing of an offset must have one."""
+def _plain(kind: Any) -> Any:
+    """Return a type without aliases, in which datetimes and times that say nothing of an offset must have one."""
     if kind in (datetime, time):
         return Annotated[kind, msgspec.Meta(tz=True)]
     if any(getattr(item, "tz", None) is not None for item in getattr(kind, "__metadata__", ())):
         return kind
-    origin, args = get_origin(kind), tuple(map(_with_offset, get_args(kind)))
-    return (Union if origin is UnionType else origin)[args] if args else kind
+    origin, args = get_origin(kind), tuple(map(_plain, get_args(kind)))
+    if value := getattr(origin or kind, "__value__", None):  # of `type X = ...`, which Python 3.12 brought
+        return _plain(value[args] if args else value)
+    return (Union if origin is UnionType else origin)[args if args[1:] else args[0]] if args else kind
 
 
 def _model_schema(kind: Any, mode: Mode) -> Any:
@@ -192,7 +207,7 @@ def _problem(part: Any) -> str:
         return "holds a dataclass of pydantic, which would not be read by it: take a model"
     if isinstance(part, mi.DataclassType | mi.TypedDictType | mi.NamedTupleType | mi.StructType):
         hints = get_type_hints(get_origin(part.cls) or part.cls, include_extras=True).values()
-        return next((limit for hint in hints for limit in _limits(hint)), "")
+        return next((limit for hint in hints for limit in _limits(_plain(hint))), "")
     return ""
 
 

@@ -158,7 +158,8 @@ def _input_schema(
             types[name] = hints[name]
     schema = object_schema(types, "validation", problems)
     for name, part in schema["properties"].items():
-        for item in getattr(types[name], "__metadata__", ()):
+        kind = getattr(types[name], "__value__", types[name])  # what an alias stands for
+        for item in getattr(kind, "__metadata__", ()):
             if isinstance(item, str):
                 part["description"] = item
             elif not isinstance(item, Meta):
