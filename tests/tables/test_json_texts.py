@@ -252,6 +252,16 @@ def test_the_longest_text_and_the_most_values_are_counted(more: int) -> None:
     assert allowed(long_text, long_list) == [not more, not more]
 
 
+@pytest.mark.parametrize("levels", [LEVELS + 1, 2_000, 20_000, 2_000_000])
+def test_no_decoder_says_how_deep_is_too_deep(levels: int) -> None:
+    """Each Python gives up at another depth."""
+    for after in ('"[', "]x", '{"a":1,"a":1}', '"\\"]'):
+        with pytest.raises(Refused, match="nested too deeply"):
+            parse("json", "[" * levels + after)
+    with pytest.raises(Refused, match="not JSON"):
+        parse("json", f'"{"[" * levels}",')
+
+
 def test_keys_are_in_the_order_of_code_points() -> None:
     """In UTF-16 the last two would change places."""
     keys = ["", "Z", "a", "aa", "\u00e9", "\uffff", "\U00010000"]

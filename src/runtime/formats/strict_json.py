@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -134,15 +136,19 @@ def parse(text: str, *, most: int | None = None) -> Any:
     text = text.strip(" \t\n\r")
     try:
         value, end = _decoder().raw_decode(text)
-    except NotJson:
-        raise
-    except RecursionError:
-        raise NotJson("nested too deeply") from None
-    except ValueError:
-        raise NotJson("not JSON") from None
-    if end != len(text):
-        raise NotJson("not JSON")
+        if end != len(text):
+            raise NotJson("not JSON")
+    except (ValueError, RecursionError) as error:
+        raise NotJson(
+            "nested too deeply" if _is_deep(text) else getattr(error, "reason", "not JSON")
+        ) from None
     return as_json(value, most=most)
+
+
+def _is_deep(text: str) -> bool:
+    """Return whether brackets are nested too deeply; at which depth a decoder gives up differs between Pythons."""
+    brackets = re.sub(r'(?s)"(?:[^"\\]|\\.)*+"?|[^][{}"]', "", text)
+    return max(accumulate(1 if it in "[{" else -1 for it in brackets), default=0) > MAX_DEPTH
 
 
 _NAMES: Final = ("name", "key", "Name", "Key", "ParameterKey", "OptionName")
