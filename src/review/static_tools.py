@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from warnings import catch_warnings
 
 from ..evidence.tasks import root_around
 from ..fail.errors import InputError
@@ -35,7 +36,7 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
         return {}
     found = {}
     for path in sorted((root / "tools").glob("*.py")):
-        with suppress(Exception):  # a text can be wrong in many ways
+        with suppress(Exception), catch_warnings(action="ignore"):  # much can be wrong
             found[path.stem] = _tool(path)
     with suppress(InputError):
         found |= accepted_tools(root)

@@ -12,9 +12,11 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, Final
+from warnings import catch_warnings
 
 from ..formats.strict_json import digest
 
@@ -89,24 +91,19 @@ def _names(source: bytes, package: str) -> tuple[str, ...]:
     """Return the dotted names that a source may import; `from a import b` may be of a or of a.b."""
     if _is_standard(source):
         return ()
-    try:
+    tree = ast.Module([], [])
+    # its import says what is wrong with a source, and gives the warnings of it
+    with suppress(SyntaxError, ValueError, RecursionError), catch_warnings(action="ignore"):
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return ()  # its import fails, and says so
     found: dict[str, None] = {}
     for node in _statements(tree):
+        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                try:
-                    base = importlib.util.resolve_name("." * node.level + base, package)
-                except ImportError:
-                    continue
-            names = [f"{base}.{alias.name}" for alias in node.names]
-        else:
-            continue
+            with suppress(ImportError):  # it may name what is above the topmost package
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                names = [f"{base}.{alias.name}" for alias in node.names]
         for name in names:
             parts = name.split(".")
             if parts[0] != _OURS and parts[0] not in sys.stdlib_module_names:
