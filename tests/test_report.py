@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from tachograph.evidence.report import MAX_ANSWER, report
-from tachograph.runtime.formats.escape import truncate
+from tachograph.runtime.formats.escape import escape_markdown, truncate
 from tachograph.runtime.log.events import Event
 from tachograph.runtime.log.lines import read_log
 from tachograph.runtime.log.values import Call, ModelName
@@ -289,6 +289,10 @@ def test_no_text_changes_more_than_words(name: str) -> None:
 )
 def test_no_mixture_changes_more_than_words(parts: list[str]) -> None:
     assert [(place, what) for place in PLACES if (what := forged("".join(parts), place))] == []
+
+
+def test_letters_that_not_each_python_knows_are_none() -> None:
+    assert "_" not in "".join(escape_markdown(f"a_{it}_b") for it in "\u1c8a\ua7cb\U00020bb7\U00031350")
 
 
 def test_the_report_would_be_forged_without_escapes() -> None:

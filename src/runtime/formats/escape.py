@@ -14,9 +14,11 @@ from .invisible_chars import HIDDEN
 MAX_INLINE: Final = 160  # characters of one value in a line of Markdown or a cell of a table
 
 # what a forge may take for markup, a link, a mention or an issue number inside a line. An underscore between two
-# letters or digits is not markup, and // begins an address where no colon stands before it.
+# letters or digits is not markup, and // begins an address where no colon stands before it. Letters that not each
+# Python knows count as none, with all beyond the first plane, to which Unicode adds them.
+_LETTER: Final = r"[^\W_\u1c89-\u1c8f\ua7cb-\ua7ff\U00010000-\U0010ffff]"
 _MARKUP: Final = re.compile(
-    r"[\\`*\[\]<>|~$&]|_(?!(?<=[^\W_]_)[^\W_])|:(?=//)|/(?=/)(?<!:/)|#(?=\w|[^\0-\x7f])|\.(?<=[wW]{3}\.)"
+    rf"[\\`*\[\]<>|~$&]|_(?!(?<={_LETTER}_){_LETTER})|:(?=//)|/(?=/)(?<!:/)|#(?=\w|[^\0-\x7f])|\.(?<=[wW]{{3}}\.)"
 )
 # what starts a heading, a list, a rule or a table where a line begins
 _BLOCK: Final = re.compile(r"[#+=:-]|[0-9]+(?=[.)])")
