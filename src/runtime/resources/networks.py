@@ -29,8 +29,11 @@ _NOT_PUBLIC = tuple(
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments; 192.0.0.192 is a cloud's metadata
         "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112: anycast, answered by whoever runs the network that one is in
+        "192.52.193.0/24",  # relays of multicast, anycast too
         "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # AS112
         "198.18.0.0/15",  # benchmarks
         "198.51.100.0/24",  # documentation
         "203.0.113.0/24",  # documentation
@@ -38,6 +41,7 @@ _NOT_PUBLIC = tuple(
         "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
         "2001:db8::/32",  # documentation
         "2002::/16",  # 6to4: a relay of nobody's choosing leads to the IPv4 address inside
+        "2620:4f:8000::/48",  # AS112
         "3fff::/20",  # documentation
     )
 )
