@@ -289,14 +289,15 @@ def _read_alike(path: str) -> bool:
     plain = unicodedata.normalize("NFKC", text)
     if any(plain.count(mark) != path.count(mark) for mark in "./\\;") or plain.count("%") != text.count("%"):
         return False  # a separator or a dot in disguise
-    if re.search(r"%[0-9A-Fa-f]{2}|[;\x00-\x1f\x7f]|//", plain):
+    if re.search(r"%u?[0-9A-Fa-f]{2}|[;\x00-\x1f\x7f]|//", plain):
         return False  # encoded again, parameters, control characters, an empty segment
-    parts = re.split("[/\xa5\u20a9\u2044\u2215\u2216]", plain)
+    parts = (re.split("[?#]", part)[0] for part in re.split("[/\xa5\u20a9\u2044\u2215\u2216]", plain))
     return not any(part and all(map(_blank, part)) for part in parts)
 
 
 def _blank(character: str) -> bool:
-    return character == "." or character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
+    is_unseen = unicodedata.category(character) in ("Cc", "Cf") or "\ufe00" <= character <= "\ufe0f"
+    return character == "." or character.isspace() or is_unseen
 
 
 NOT_PUBLIC = [

@@ -93,7 +93,8 @@ PATHS = (
     "/a/%2Fk /a/%5ck /a/%3bk /a/%252e%252e/k /a/%252fk /a/%25252fk /a/%c0%af /a/%ef%bc%8f "
     "/a/%ef%bc%8e%ef%bc%8e/k /a/%20/b /a/%20 /a/%C2%A0/b /a/%zz /a/% /%61/b /a/%0a /a/%00 /a/%7f /a%2fb "
     "/a/%e2%80%a5/k /a/%ef%bc%9bk /a/.%20 /a/%e2%80%8b/b /a/%c2%ad /a/%25%32%66k /a/k%ef%bc%85 "
-    "/a/~b /a/b|c /a/b'c /a/..%e2%81%84k /a/%C2%A5../k"
+    "/a/~b /a/b|c /a/b'c /a/..%e2%81%84k /a/%C2%A5../k /a/..%3fk /a/k%3f.. /a/%25u002e%25u002e/k "
+    "/a/..%ef%b8%8f"
 ).split()
 BAD_URLS = (
     "h.test/a|file:///a|https://u@h.test/a|https://h.test\\a|//h.test/a|https://h.test:0/|"

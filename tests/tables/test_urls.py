@@ -91,8 +91,9 @@ def _schemes() -> Iterator[str]:
 def _out_of_the_prefix() -> Iterator[str]:
     """Paths that leave /open/ once somebody decodes, folds or collapses them, or that never stood in it."""
     up = ".. %2e%2e .%2e %2E. %252e%252e %25252e%25252e ..; ..;x=1 ..%00 ..%5c %c0%ae%c0%ae %e0%80%ae. ..%2f ..%252f"
+    up += " ..%3f ..%23x %25u002e%25u002e"  # ? and # end a path where what is decoded is read as a URL again
     # dots that are cut off with the blanks behind them, and wide forms that fold into the plain ones
-    up += " %5c.. %255c.. ..%09 ..%0d%0a ... .... ..%20 %20 .%20. %20.. ..%C2%A0"
+    up += " %5c.. %255c.. ..%09 ..%0d%0a ... .... ..%20 %20 .%20. %20.. ..%C2%A0 .%EF%B8%8F."
     wide = ["".join(chr(ord(c) + 0xFEE0) for c in text) for text in ("..", "/..", "..;", "%2e%2e", "..\\")]
     wide += [f"..{like}" for like in "\xa5\u20a9\u2044\u2215\u2216"]  # slashes on a code page of Windows
     climbs = [*up.split(), *map(quote, ["\u2024", "\u2025", "\u2026", *wide])]
@@ -117,7 +118,7 @@ def _plain() -> Iterator[str]:
 
 
 def _in_the_prefix() -> Iterator[str]:
-    paths = ["", *"a a/b.c a.b/ ...a ..a a.. %41 %C2%A5 %E2%82%AC a%20b a-b_c~d (x) 'q'".split()]
+    paths = ["", *"a a/b.c a.b/ ...a ..a a.. a%3F.. %41 %C2%A5 %E2%82%AC a%20b a-b_c~d (x) 'q'".split()]
     for path, tail in product(paths, ("", "?", "?../..", "#/../..", "?a=%2e%2e%2f")):
         yield from (f"https://{PREFIXED}/{top}/{path}{tail}" for top in ("open", "meadow"))
 

@@ -249,11 +249,13 @@ def parse_entry(text: str) -> Target:
 
 
 _OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
+_ENCODED_AGAIN = r"%u?[0-9A-Fa-f]{2}"  # %u002e is a dot to some servers
 _SEPARATORS = frozenset(b"./\\;")
 _MARKS = "./\\;%"
 _LIKE_SLASHES = r"\xa5\u20a9\u2044\u2215\u2216"  # code pages of Windows make slashes and backslashes of them
-# a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
-_HOLLOW = rf"[/{_LIKE_SLASHES}][.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:[/{_LIKE_SLASHES}]|\Z)"
+# a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment, and so is one that
+# hands a path on decoded, where ? or # ends it
+_HOLLOW = rf"[/{_LIKE_SLASHES}][.\s{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]+(?:[/?#{_LIKE_SLASHES}]|\Z)"
 
 
 def unambiguous(path: str) -> bool:
@@ -270,4 +272,4 @@ def unambiguous(path: str) -> bool:
     plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
     if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
         return False
-    return not (_OCTET.search(plain) or re.search(_HOLLOW, plain))  # nor is it encoded once more
+    return not (re.search(_ENCODED_AGAIN, plain) or re.search(_HOLLOW, plain))
