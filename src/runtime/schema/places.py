@@ -17,7 +17,7 @@ MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
 # a browser leaves out control characters before a URL, as it does white space, and no reader sees the others;
 # compiled for the first text that is judged so, as most tools take none
-_WHOLE_URL: Final = rf"(?i)[\s{CONTROL}{INVISIBLE}{JOINERS}]*https?:\S*\s*"
+_WHOLE_URL: Final = rf"(?i)[\s{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]*https?:\S*\s*"
 _MOST_PARTS: Final = 50_000
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 # what holds further schemas, in which no mark is followed
