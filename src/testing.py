@@ -33,6 +33,7 @@ from .runtime.resources.mount_path import parse_path
 from .runtime.resources.url import Malformed, parse_entry, parse_url
 from .runtime.run import head_of, make_run
 from .runtime.run_result import RunResult
+from .runtime.tools.agents import with_those_below
 from .runtime.tools.contract import CLOSED, Tool, call_key
 from .runtime.world.virtual import Virtual, run_now
 
@@ -112,7 +113,7 @@ def decide(
     Raises:
         InputError: The policy, a tool, a call or a mount is refused.
     """
-    gate = Gate(_policy(policy), [_tool(tool) for tool in tools])
+    gate = Gate(_policy(policy), with_those_below(map(_tool, tools)))
     check_mounts(gate.policy, mounts or ())
     made, repeats = Counter[str](), Counter[str]()
     found = []

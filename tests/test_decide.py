@@ -39,6 +39,8 @@ def test_what_cannot_be_decided_is_refused(call: Any) -> None:
         decide(POLICY, [{"name": "echo", "efect": "external"}], [])
     with pytest.raises(InputError, match="must be an object schema"):
         decide(POLICY, [{"name": "echo", "input_schema": True}], [])
+    with pytest.raises(InputError, match="two tools are called 'echo'"):  # the last one would decide for both
+        decide(POLICY, [*TOOLS, TOOLS[0]], [])
     # keys of whoever asks
     own = {"name": "echo", "description": "Echo.", "output_schema": {}, "namespace": "n", 7: 7}
     assert decide(POLICY, [own], [{"name": "echo", "arguments": {}, "filename": "a"}])[0].decision == "allow"
