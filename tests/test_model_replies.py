@@ -89,3 +89,16 @@ def test_a_schema_is_copied_and_compiled_once() -> None:
     schema["properties"]["x"]["type"] = "string"
     assert one.input_schema == closed(x={"type": "integer"})
     assert one.input_validator(strict=True) is other.input_validator(strict=True)
+
+
+@pytest.mark.parametrize("odd", [2**60, float("nan"), "\ud800", b"x", [2**60]])
+def test_arguments_that_are_no_json_are_kept_and_others_are_another_call(odd: Any) -> None:
+    tried = [{"n": odd}, {"n": odd, "more": 1}, [{"n": odd}]]
+    replies = [LLMOutput(tool_calls=[ToolCall("echo", it)]) for it in tried]  # type: ignore[arg-type]
+    replies.append(LLMOutput(final_answer="done"))
+    agent = Agent(
+        lambda asked: replies[asked.step_index - 1], [], Policy.from_dict(roomy([], on_deny="inform"))
+    )
+    result = agent.run("?")
+    assert result.ending == "final_answer"
+    assert len({call.text for it in result.events if isinstance(it, ModelReplied) for call in it.calls}) == 3

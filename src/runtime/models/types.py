@@ -7,6 +7,7 @@ Messages are plain dicts: `{"role": "user", "content"}`, `{"role": "assistant", 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, overload, runtime_checkable
 
@@ -263,16 +264,23 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
     try:
         if isinstance(arguments, str):
             value = strict_json.parse(arguments, most=MAX_VALUES)
-        elif isinstance(arguments, dict):
-            value = strict_json.as_json(arguments, most=MAX_VALUES)
         else:
-            return Call(call_id, name, problem="not text")
+            value = strict_json.as_json(arguments, most=MAX_VALUES)
         if isinstance(value, dict):
             return Call(call_id, name, msgspec.json.decode(strict_json.canonical(value)))
         problem = "not an object"
     except strict_json.NotJson as error:
         problem = error.reason
-    return Call(call_id, name, text=clean_text(arguments), problem=problem)
+    text = clean_text(arguments) if isinstance(arguments, str) else _written(arguments)
+    return Call(call_id, name, text=text, problem=problem)
+
+
+def _written(arguments: object) -> str:
+    """Return data that are no JSON object as text, so that other such arguments are another call."""
+    try:
+        return json.dumps(arguments, default=class_of, skipkeys=True)
+    except Exception:  # noqa: BLE001 - too deep, circular, or code of a foreign type
+        return ""
 
 
 def call_text(call: Call) -> str:
