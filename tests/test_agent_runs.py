@@ -236,6 +236,10 @@ def test_folders_without_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -
     for ask, *given in ((Policy.load, 5), (tachograph.check, 5, "out"), (Session, agent_of(project), "\0")):
         with pytest.raises(InputError, match="is no"):
             ask(*given)  # type: ignore[operator]
+    (project / "out.partial").mkdir()
+    (project / "out.partial/state.jsonl").write_bytes(b'{"event"')  # its process ended in the first line
+    with pytest.raises(RecordError, match="record the run"):
+        tachograph.resume(agent_of(project), project / "out")
     tachograph.record(agent_of(project), "?", out=project / "out")
     with pytest.raises(RecordError, match="has ended"):
         tachograph.resume(agent_of(project), project / "out")

@@ -112,7 +112,8 @@ def log_of(content: bytes, name: str, *, is_open: bool = False) -> list[Line]:
     except Damaged as error:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     if not lines or not isinstance(lines[0].event, RunStarted):
-        raise RecordError("does not begin with the start of a run", file=name, remedy="restore it from git")
+        remedy = "restore it from git" if lines or not is_open else "record the run, or restore it from git"
+        raise RecordError("does not begin with the start of a run", file=name, remedy=remedy)
     return lines
 
 
