@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from .evidence.task_file import TaskFile
-from .fail.errors import InputError, PolicyError, TaskError
+from .fail.errors import InputError, PolicyError, TaskError, listed
 from .runtime.agent import Agent
 from .runtime.formats import strict_json
 from .runtime.formats.documents import parse_document, read_text
@@ -113,11 +113,11 @@ def decide(
     Raises:
         InputError: The policy, a tool, a call or a mount is refused.
     """
-    gate = Gate(_policy(policy), with_those_below(map(_tool, tools)))
-    check_mounts(gate.policy, mounts or ())
+    gate = Gate(_policy(policy), with_those_below(map(_tool, listed(tools, "the tools"))))
+    check_mounts(gate.policy, listed(mounts or (), "the mounts"))
     made, repeats = Counter[str](), Counter[str]()
     found = []
-    for number, proposed in enumerate(calls):
+    for number, proposed in enumerate(listed(calls, "the calls")):
         name, arguments = _values(proposed, "a call", "name", "arguments")
         call = gate.policy.as_in_a_run(read_call(f"tc_1_{number}", clean_text(name), arguments))
         key = call_key(call, gate.tools.get(call.name))
@@ -147,9 +147,10 @@ def decide_fact(
         InputError: The policy, the fact or the tool is refused.
     """
     about: Reach | Touch | Call
-    if fact.get("rule") == "url_allowlist":
+    (rule,) = _values(fact, "a fact", "rule")
+    if rule == "url_allowlist":
         about = Reach(*_values(fact, "a fact", "rule", "target", method="GET", address="", hop=0)[1:])
-    elif fact.get("rule") == "sandbox_path":
+    elif rule == "sandbox_path":
         about = Touch(*_values(fact, "a fact", "rule", "path", access="", found="")[1:])
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
@@ -185,8 +186,8 @@ def run(
     Raises:
         InputError: The policy, a tool, a mount, a host or the script is refused, or the script runs out.
     """
-    model = script if callable(script) else Script(script)
-    agent = Agent(model, [*map(_tool, tools)], _policy(policy), mounts=mounts, hosts=hosts)
+    model = script if callable(script) else Script(listed(script, "a script"))
+    agent = Agent(model, map(_tool, listed(tools, "the tools")), _policy(policy), mounts=mounts, hosts=hosts)
     spec = agent.spec(question, run_id="test-run", key=scripted_key("test-run"))
 
     def answer(at: str) -> Answered | None:
@@ -211,6 +212,8 @@ def parse(kind: str, text: str | bytes) -> Any:
     Raises:
         Refused: The text is refused.
     """
+    if not isinstance(text, str | bytes):
+        raise Refused("is neither a str nor bytes")
     plain = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     try:
@@ -244,8 +247,8 @@ def _reply(data: Any) -> Any:
     if not isinstance(data, dict) or data.keys() - {*LLMOutput.__struct_fields__}:
         raise Refused("a reply is an object with the fields of LLMOutput")
     proposed = data.get("tool_calls", [])
-    listed = proposed if isinstance(proposed, list) else [None]
-    if any(not isinstance(it, dict) or it.keys() != {"name", "arguments"} for it in listed):
+    items = proposed if isinstance(proposed, list) else [None]
+    if any(not isinstance(it, dict) or it.keys() != {"name", "arguments"} for it in items):
         raise Refused("tool_calls is not a list of objects with name and arguments", "/tool_calls")
     calls = [ToolCall(**call) for call in proposed]
     reply = read_reply(LLMOutput(**{**data, "tool_calls": calls}), "1.m1", 1, 0)

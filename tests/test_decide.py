@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tachograph import InputError, Policy, ToolCall
+from tachograph import InputError, LangChainModel, Policy, ToolCall, delegate, tool
 from tachograph.runtime.tools.contract import without_marks
-from tachograph.testing import Refused, decide, decide_fact, parse
+from tachograph.testing import Refused, decide, decide_fact, parse, run
 from tests.project import POLICY, merged
 from tests.tables.rows import closed, roomy
 
@@ -46,6 +46,19 @@ def test_what_cannot_be_decided_is_refused(call: Any) -> None:
     assert decide(POLICY, [own], [{"name": "echo", "arguments": {}, "filename": "a"}])[0].decision == "allow"
     with pytest.raises(InputError, match="use plain data"):
         decide(Policy.from_dict(POLICY), TOOLS, [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call", [
+        lambda: decide(POLICY, 5, []), lambda: decide(POLICY, [], 5), lambda: decide(POLICY, [], [], mounts=5),
+        lambda: run(POLICY, 5, []), lambda: run(POLICY, [], 5), lambda: decide_fact(POLICY, 3),
+        lambda: parse("url", None), lambda: delegate(5), lambda: delegate(["x"]), lambda: LangChainModel(3),
+        lambda: tool(agents=5)(test_repeats_are_counted),
+    ],
+)  # fmt: skip
+def test_what_is_of_another_type_is_refused(call: Any) -> None:
+    with pytest.raises((InputError, Refused)):
+        call()
 
 
 @pytest.mark.parametrize("odd", [None, 0, False, []])

@@ -231,6 +231,13 @@ def asks_to_end(error: BaseException) -> bool:
     Code of the project may raise any BaseException, one of its own included, and has failed then.
     """
     return isinstance(error, KeyboardInterrupt | SystemFailure)
+def listed(given: Any, what: str) -> list[Any]:
+    """Return what a person gave as a list. Raises InputError for what is none."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"{what}: {class_of(given)} is no list", remedy="give a list")
+    return list(given)
+
+
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

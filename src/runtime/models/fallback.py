@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...fail.errors import InputError
+from ...fail.errors import InputError, listed
 from .langchain_messages import ChatModel, is_chat_model
 from .types import Model
 
@@ -27,7 +27,7 @@ class Fallback:
     """
 
     def __init__(self, models: Iterable[Model | ChatModel | str]) -> None:
-        given = list(models) if isinstance(models, Iterable) and not isinstance(models, str) else []
+        given = listed(models, "the models of a Fallback")
         if len(given) < 2 or not all(map(is_model, given)):
             raise InputError("a Fallback needs two models or more", remedy="give a list of models")
         self.models: tuple[Model, ...] = tuple(model for it in given for model in models_of(it))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...fail.errors import InputError, class_of
 from ..formats.strict_json import map_texts
 from ..log.values import ModelName
-from .langchain_messages import ChatModel, text_of
+from .langchain_messages import ChatModel, is_chat_model, text_of
 from .providers import fields
 from .providers.anthropic import Blocks
 from .providers.failures import Unaddressed, failure_of
@@ -45,9 +46,14 @@ class LangChainModel:
     Attributes:
         name: What a record calls it.
         options: The settings.
+
+    Raises:
+        InputError: It is none.
     """
 
     def __init__(self, model: ChatModel, **settings: Any) -> None:
+        if not is_chat_model(model):
+            raise InputError(f"{class_of(model)} is no chat model of LangChain", remedy="give one, unbound")
         self._model: Any = _asking_once(model)
         self.options = settings
         told = self._model._get_ls_params(**settings)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ...fail.errors import ToolError
+from ...fail.errors import ToolError, listed
 from .contract import CLOSED, StartsAgent, Tool, not_run
 
 DELEGATE: Final = "delegate"
@@ -77,9 +77,10 @@ def delegate(tools: Iterable[Tool]) -> Tool:
     Raises:
         ToolError: There is none, or one of them starts no agent.
     """
-    types = _Types([*{tool.name: tool for tool in tools}.values()])
-    if not types.tools or any(it.agent is None or it.hands_over or it.stays for it in types.tools):
+    given = listed(tools, "the tools")
+    if not given or any(getattr(it, "agent", None) is None or it.hands_over or it.stays for it in given):
         raise ToolError(f"{DELEGATE} is for tools that start agents", remedy="give it one, or name a profile")
+    types = _Types([*{tool.name: tool for tool in given}.values()])
     said = {name: {"type": "string", "minLength": 1, "description": text} for name, text in _TOLD.items()}
     about = "\n".join(f"{tool.name}: {tool.description}" for tool in types.tools)
     background = _INPUT["properties"]["background"]

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Meta
 
-from ...fail.errors import ToolError, did_you_mean
+from ...fail.errors import ToolError, did_you_mean, listed
 from ..schema.python_types import object_schema, read_as, result_schema, written
 from .contract import Run, Tool
 
@@ -107,7 +107,7 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
         problems.append(f"{' and '.join(map(repr, contexts))} are each the Context: take one")
     offered = {name: hint for name, hint in hints.items() if name not in contexts}
     returned = hints.get("return", Any)
-    if inner := tuple(given.pop("agents", ())):
+    if inner := tuple(listed(given.pop("agents", ()), "`agents`")):
         given |= {"inner": inner, "effect": "write", "idempotent": True}
         returned = (*typing.get_args(returned)[2:], Any)[0]
         more = options.keys() - {"agents", "name", "description"} or contexts
