@@ -496,6 +496,8 @@ def test_another_process_is_given_what_was_made_or_raised() -> None:
     agent = Agent(script('{"result": 5}'), [], Policy.from_dict(POLICY), output_type=int)
     held = [tachograph.AnswerMismatch("/a", "b"), tachograph.InDoubt(["1.c0"])]
     made, *told = pickle.loads(pickle.dumps([agent.run(type("Said", (str,), {})("?")), *held]))
+    place = agent.policy.place("/tools")
+    assert pickle.loads(pickle.dumps(agent.policy)).place("/tools") == place
     assert made.output == 5 and [(str(it), vars(it)) for it in told] == [(str(it), vars(it)) for it in held]
 
 

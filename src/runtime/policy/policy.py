@@ -150,6 +150,10 @@ class Policy:
             raise PolicyError(str(error), file=_IN_CODE, remedy="use plain data") from None
         return cls(TypedDocument(_IN_CODE, Document(plain, {}), PolicyFile, PolicyError))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or another process is given: not the function that `place` keeps."""
+        return {name: value for name, value in vars(self).items() if name != "place"}
+
     @cached_property
     def place(self) -> Callable[[str], str]:
         """How a record names what stands at a pointer: without a line, so that comments move none."""
