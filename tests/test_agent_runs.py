@@ -507,7 +507,8 @@ def test_another_process_is_given_what_was_made_or_raised() -> None:
         ("window", {"max_bytes": 5000}), ("window", WindowLimits(400)), ("window", 7), ("approve", "yes"),
         ("window", WindowLimits(5000, 0)), ("window", WindowLimits(5000, 9, -1)), ("window", WindowLimits(5000, 1.5)),  # type: ignore[arg-type]
         ("tools", [Agent(SEES, [], Policy.from_dict(POLICY)).as_tool("a", 5)]),  # type: ignore[arg-type]
-        ("mounts", 5), ("mounts", {"box": 5}), ("hosts", ["a.test"]), ("instructions", "\ud800"), ("instructions", 5),
+        ("mounts", 5), ("mounts", {"box": 5}), ("mounts", {"box": ""}), ("hosts", {"a": "x" * 256}),
+        ("hosts", ["a.test"]), ("instructions", "\ud800"), ("instructions", 5),
         ("output_retries", -1), ("root", "/nowhere"), ("hooks", Hooks(before_call=5)),  # type: ignore[arg-type]
         ("plan", Policy.from_dict(POLICY)),  # without exit_plan
     ],

@@ -69,6 +69,7 @@ BAD = [
     (["run", "policy"], "policy"),
     (["run", "s/cal"], "did you mean 's/call'"),
     (["check", "s/absent"], "tachograph ls"),
+    (["check", "x" * 5000], "x: File name too long"),
     (["resume", "s/call"], "s/call"),
     (["frobnicate"], "frobnicate"),
     (["verfy"], "verify"),

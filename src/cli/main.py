@@ -65,8 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
             say(f"tachograph: {line}", err=True)
         code = error.exit_code
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-        say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)
+        why = f"{error.filename!s:.999}: {error.strerror}" if error.filename else error.strerror or str(error)
+        say("; ".join([f"tachograph: {why}", *getattr(error, "__notes__", ())]), err=True)
         code = BAD_INPUT if error.errno in _UNUSABLE else FAILED
     except (KeyboardInterrupt, click.Abort) as error:
         caught = error.__cause__ or error  # which click raises its Abort from

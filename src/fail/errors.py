@@ -78,11 +78,9 @@ class InputError(TachographError):
         super().__init__(message)
 
     def __str__(self) -> str:
-        place = self.file or ""
-        for number in (self.line, self.column):
-            if place and number is not None:
-                place += f":{number}"
-        text = f"{place}: {self.message}" if place else self.message
+        # what is no name of a file may be of any length
+        place = ":".join(f"{it!s:.999}" for it in (self.file, self.line, self.column) if it is not None)
+        text = f"{place}: {self.message}" if self.file else self.message
         return f"{text}; {self.remedy}" if self.remedy else text
 
 
@@ -231,13 +229,13 @@ def asks_to_end(error: BaseException) -> bool:
     Code of the project may raise any BaseException, one of its own included, and has failed then.
     """
     return isinstance(error, KeyboardInterrupt | SystemFailure)
+
+
 def listed(given: Any, what: str) -> list[Any]:
     """Return what a person gave as a list. Raises InputError for what is none."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InputError(f"{what}: {class_of(given)} is no list", remedy="give a list")
     return list(given)
-
-
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

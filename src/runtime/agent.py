@@ -369,6 +369,7 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
     """Refuse arguments that no agent can be made with. Raises InputError."""
     llm, tools, hooks, plan, root = (given[name] for name in ("llm", "tools", "hooks", "plan", "root"))
     approve, window, retries = given["approve"], given["window"], given["output_retries"]
+    folders = [(name, given[name] or {}) for name in ("mounts", "hosts")]
     listed = [hooks] if isinstance(hooks, Hooks) else hooks
     are_hooks = isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed)
     asked = [getattr(it, point) for it in listed for point in HOOKS] if are_hooks else []
@@ -380,7 +381,7 @@ def _refuse_wrong(given: Mapping[str, Any]) -> None:
         ("hooks", are_hooks and all(it is None or callable(it) for it in asked), "give Hooks of functions"),
         ("approve", approve is None or callable(approve), "give a function"),
         ("window", window is None or isinstance(window, WindowLimits), "give WindowLimits(max_bytes=1000)"),
-        *((it, isinstance(given[it] or {}, Mapping), "map names to folders") for it in ("mounts", "hosts")),
+        *((n, isinstance(at, Mapping) and all(at.values()), "map names to folders") for n, at in folders),
         ("output_retries", type(retries) is int and retries >= 0, "give a whole number from 0 on"),
         ("root", isinstance(root, str | Path) and Path(root).is_dir(), "give a folder that is there"),
     ):

@@ -96,9 +96,11 @@ def _merged(base: Any, data: Any, pointer: str, marks: dict[str, Any]) -> Any:
 
 def path_of(given: object, what: str) -> Path:
     """Return a path that a person gave. Raises InputError for what is none."""
-    if not isinstance(given, str | os.PathLike) or "\0" in os.fsdecode(given):
-        raise InputError(f"{what} is no path: {given!r:.80}", remedy="give a str or a Path")
-    return Path(os.fsdecode(given))
+    text = os.fsdecode(given) if isinstance(given, str | os.PathLike) else "\0"
+    # no folder holds a name of more bytes
+    if "\0" in text or max(map(len, text.encode(errors="replace").split(b"/"))) > 255:
+        raise InputError(f"{what} is no path: {given!r:.80}", remedy="give a str or a Path of short names")
+    return Path(text)
 
 
 def read_plain(path: str | Path, most: int) -> bytes:
