@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, arecord, check
+from tachograph import Agent, LLMInput, LLMOutput, Policy, SyncSession, Tool, ToolCall, arecord, check
 from tachograph.evidence.agent_runs import AgentRun
 from tachograph.evidence.check import replay
 from tachograph.evidence.verify import verify
@@ -20,6 +20,7 @@ from tachograph.runtime import clock
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, Waited
 from tachograph.runtime.log.lines import LineWriter, read_log
+from tachograph.runtime.mcp.connection import ServerPlace, offered_at
 from tachograph.runtime.run import make_run
 from tachograph.runtime.world import perform, real
 from tachograph.runtime.world.real import Real
@@ -248,6 +249,14 @@ def test_what_runs_out_in_our_own_code_is_no_fault_of_the_tool(
     monkeypatch.setattr(module, name, full)
     with pytest.raises(error):
         made.run("?")
+
+
+def test_where_no_thread_begins_the_system_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
+    with pytest.raises(SystemFailure), SyncSession(agent(script("x")), tmp_path / "talk"):
+        pass
+    with pytest.raises(SystemFailure):
+        offered_at(ServerPlace(("sh",)))
 
 
 def test_each_attempt_gets_arguments_of_its_own() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from ..fail.errors import InputError
 from ..runtime.agent import Agent
+from ..runtime.clock import begin
 from ..runtime.run_result import RunResult, Turn
 from ..runtime.world.real import Tell
 from .sessions import Session, opened_before
@@ -39,7 +40,7 @@ class SyncSession:
         if self._thread.ident is not None:
             raise opened_before()
         self._loop = asyncio.new_event_loop()
-        self._thread.start()
+        begin(self._thread, self._loop.close)
         try:
             self._do(self._session.__aenter__())
         except BaseException:

@@ -74,11 +74,17 @@ def begin_thread(function: Callable[..., Any], arguments: tuple[Any, ...], tell:
         tell(*told)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
+    begin(thread)
+    return thread
+
+
+def begin(thread: threading.Thread, undo: Callable[[], None] = lambda: None) -> None:
+    """Begin a thread. Raises SystemFailure where the system allows no more threads, once `undo` has been called."""
     try:
         thread.start()
     except RuntimeError as error:
+        undo()
         raise SystemFailure(f"no thread can be begun ({error}); see to it, and resume the run") from None
-    return thread
 
 
 def random_key() -> bytes:

@@ -19,7 +19,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...fail.errors import InputError, system_reason, warn
-from ..clock import later, left, variable
+from ..clock import begin, later, left, variable
 from ..formats.strict_json import NotJson, as_json
 from .server import McpServer, ServerPlace, changes
 
@@ -77,7 +77,7 @@ class Connection:
         self._open: Future[None] = Future()
         self._thread = threading.Thread(target=self._hold, daemon=True)
         atexit.register(self.close)  # an interrupt may come before anybody waits for it
-        self._thread.start()
+        begin(self._thread, self._loop.close)
 
     @property
     def is_over(self) -> bool:
@@ -125,9 +125,9 @@ class Connection:
     def close(self) -> None:
         """End the server and the thread, also while it is being opened. May be called twice."""
         atexit.unregister(self.close)
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the loop has ended, or the thread could not be begun
             self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(6 * _GRACE_S)
+            self._thread.join(6 * _GRACE_S)
 
     def _hold(self) -> None:
         try:
