@@ -27,10 +27,8 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o666, is_new: bool = 
             file.flush()
             os.fsync(file.fileno())
         if is_new:
-            os.link(made, path)  # which replaces nothing
-            os.unlink(made)
-        else:
-            os.replace(made, path)
+            path.touch(exist_ok=False)  # not a link, which some file systems do not have
+        os.replace(made, path)
     except OSError as error:
         with suppress(OSError):
             os.unlink(made)
