@@ -36,6 +36,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...fail.errors import class_of
 from ..log.values import Call, Reach, Touch, Withheld
 from ..tools.contract import Tool
 from .consistency import check_tool_rules
@@ -110,7 +111,7 @@ class Gate:
             judged = self._answer(question, tool)
             return _ALLOWED if judged.allowed and not explains else self._verdict(judged, tool)
         except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
-            reason = f"the gate failed to decide ({type(error).__name__})"
+            reason = f"the gate failed to decide ({class_of(error)})"
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def verdicts(self, question: Question) -> Iterator[Verdict]:

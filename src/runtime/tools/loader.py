@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ...fail.errors import ToolError, asks_to_end, line_in, system_reason
+from ...fail.errors import ToolError, asks_to_end, class_of, line_in, system_reason
 from ..formats.documents import read_plain
 from ..formats.strict_json import digest
 from .contract import CLOSED, Tool, refusal
@@ -114,7 +114,7 @@ def _imported(source: bytes, path: Path, label: str) -> Any:
             raise
         line = error.lineno if isinstance(error, SyntaxError) else line_in(error, label)
         module_name = f" for {error.name!r}" if isinstance(error, ModuleNotFoundError) else ""
-        what = f"importing it raised {type(error).__name__}{module_name}"
+        what = f"importing it raised {class_of(error)}{module_name}"
         raise ToolError(what, file=label, line=line, remedy="fix the module") from error
     return module
 
