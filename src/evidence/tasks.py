@@ -322,9 +322,11 @@ class Task(AgentFile):
     def missed(self, events: Sequence[log.Event]) -> list[str]:
         """Return how its run misses what it expects, one line each; warns of what in its script nothing came to."""
         for key in ("approvals", "faults"):
-            for n, item in enumerate(getattr(self.spec, key)):
-                if not any(item.is_at(it.at) for it in events):
-                    warn("%s", self.error(f"/{key}/{n}", "the run never came to it", "correct or remove it"))
+            items = getattr(self.spec, key)
+            # of several at one address the first is what happens there
+            firsts = (next((n for n, it in enumerate(items) if it.is_at(event.at)), -1) for event in events)
+            for n in sorted({*range(len(items))}.difference(firsts)):
+                warn("%s", self.error(f"/{key}/{n}", "the run never came to it", "correct or remove it"))
         return missed_expectations(self.spec.expected, events)
 
     def answer(self, at: str) -> log.Answered | None:
