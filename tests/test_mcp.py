@@ -356,7 +356,7 @@ def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None
     before = lock.read_bytes()
     at = ("srv", "--lock", str(lock), "--")
     assert exit_code("mcp", "inspect", *at, *command) == 0
-    assert "third: added" in output_of(capsys, "mcp", "inspect", *at, *command, "added", code=1).out
+    assert "srv__third: added" in output_of(capsys, "mcp", "inspect", *at, *command, "added", code=1).out
     assert "\u001b" not in output_of(capsys, "mcp", "accept", *at, *command, "odd", code=2).err
     assert "nested" in output_of(capsys, "mcp", "accept", *at, *command, "deep", code=2).err
     assert exit_code("mcp", "accept", *at, "/nowhere/at/all") == 2

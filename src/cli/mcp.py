@@ -66,7 +66,7 @@ def inspect(name: str, env: tuple[str, ...], lock: Path, **where: Any) -> int:
             say(f"  {argument}: {schema.get('type', 'any') if isinstance(schema, dict) else 'any'}")
     differences = changes(accepted, offered)
     for line in differences:
-        say(f"{lock}: {line}")
+        say(f"{lock}: {name}__{line}")
     return FAILED if differences else OK
 
 

@@ -52,12 +52,10 @@ class InDoubt(TachographError):
 
     def __init__(self, places: list[str]) -> None:
         self.places = places
-        what = "it is unknown whether these happened; look with `tachograph show`, and say for each"
-        super().__init__(f"{what}: {', '.join(places)}")
-
-    def lines(self) -> list[str]:
-        """Return what is in doubt, and how to say at the command line what happened."""
-        return [str(self), "use `tachograph resume RUN --done AT` or `--not-done AT`"]
+        what = (
+            "it is unknown whether these happened; look with `tachograph show`, and go on with a word on each"
+        )
+        super().__init__(f"{what} (`--done AT` or `--not-done AT`): {', '.join(places)}")
 
 
 class Driver:
