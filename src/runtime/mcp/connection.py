@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import json
 import logging
 import os
 import re
@@ -41,7 +40,8 @@ _LOST: Final = (-32000, -32001, -32600)
 _OF_HTTP: Final = (-32700, "Not Found", "Server returned an error response")
 _OF_SDK: Final = ("SSE stream", "Unexpected content type")  # of an answer that has come and is none
 _STATUSES: Final[ContextVar[list[int]]] = ContextVar("statuses")  # of the answers to a call
-_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+# a whole character of two halves or another escape, or half of one
+_ESCAPED: Final = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u])|\\u[dD][89a-fA-F]..")
 for _name in ("mcp", "client"):  # the SDK says by these, with a traceback, what is said here in a line
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
@@ -260,13 +260,6 @@ def _text_of(item: Any) -> str:
     return f"[{' '.join(str(it) for it in named if it)}{size}]"
 
 
-def _in_whole_characters(line: bytes) -> bytes:
-    """Return a line of JSON with `?` for each half of a character, which the SDK does not read."""
-    if _HALF.search(line):
-        line = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
-    return line
-
-
 @contextlib.asynccontextmanager
 async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     """Yield what the SDK takes as a transport."""
@@ -338,8 +331,9 @@ async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
             with contextlib.suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 while line := await stdout.readline():  # one that is too long is a ValueError, and ends it
                     try:
-                        text = _in_whole_characters(line)
-                        parsed = jsonrpc_message_adapter.validate_json(text, by_name=False)
+                        if b"\\ud" in line.lower():  # the SDK does not read half of a character
+                            line = _ESCAPED.sub(lambda it: it[1] or b"?", line)
+                        parsed = jsonrpc_message_adapter.validate_json(line, by_name=False)
                     except (ValueError, RecursionError):
                         warn_once("%s printed a line that is no JSON-RPC message", place.command[0])
                     else:
