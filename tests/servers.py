@@ -243,7 +243,8 @@ class McpOverHttp(BaseHTTPRequestHandler):
                 result["serverInfo"] = {"name": "test", "version": "1"}
             case "tools/list":
                 schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-                result = {"tools": [{"name": "note", "inputSchema": schema}], "nextCursor": ""}
+                name = "again" if "cursor" in (asked.get("params") or {}) else "note"
+                result = {"tools": [{"name": name, "inputSchema": schema}], "nextCursor": ""}
             case "tools/call":
                 text = asked["params"]["arguments"]["text"]
                 result = {"content": [{"type": "text", "text": self.headers["x-key"] + text}]}
@@ -254,10 +255,12 @@ class McpOverHttp(BaseHTTPRequestHandler):
         self.rfile.read(1 if said == "keyhangs" else 0)  # until the client has gone
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
         is_huge = said == "keyhuge"
-        self.send_response((200 if result and said != "keylost" else 404) if "id" in asked else 202)
+        answered = {"keylost": 404, "keyfails": 500}.get(said, 200 if result else 404)
+        self.send_response(answered if "id" in asked else 202)
         self.send_header("content-type", "text/event-stream" if said == "keyended" else "application/json")
         self.send_header("mcp-session-id", "1")
-        self.send_header("content-encoding", "gzip" if said == "keyzipped" else "identity")
+        encoding = {"keyzipped": "gzip", "keydeflated": "deflate"}.get(said, "identity")
+        self.send_header("content-encoding", encoding)
         self.send_header("content-length", str(10**12 if is_huge else len(body)))
         self.end_headers()
         with suppress(OSError):

@@ -26,7 +26,7 @@ from tachograph.review.replays import what_if
 from tachograph.runtime.agent import RunResult
 from tachograph.runtime.formats.strict_json import canonical
 from tachograph.runtime.log.events import Event, Failed, RunEnded, RunStarted, ToolReturned
-from tachograph.runtime.mcp.connection import offered_at
+from tachograph.runtime.mcp.connection import Connection, offered_at
 from tachograph.runtime.mcp.server import ServerPlace
 from tachograph.testing import decide
 from tests.commands import Capsys, exit_code, output_of
@@ -137,12 +137,12 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize("text", ["hello", "wrong", "odd", "huge", "zipped", "lost", "ended", "hangs"])
+@pytest.mark.parametrize("text", "hello wrong odd huge zipped deflated lost ended hangs".split())
 def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     lock = tmp_path / "mcp.lock"
     with served() as url:
         at = ("--lock", str(lock), "--url", url, "--header", "x-key=key")
-        assert exit_code("mcp", "accept", "srv", *at) == 0
+        assert exit_code("mcp", "accept", "srv", *at) == 0 and b"again" not in lock.read_bytes()
         timeout_s = 1.5 if text == "hangs" else 20
         server = mcp("srv", url=url, headers={"x-key": "key\n"}, lock=lock, timeout_s=timeout_s)
         policy = {**POLICY, **READS, **RETRY}
@@ -152,7 +152,17 @@ def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCapture
     assert [it.result for it in made.events if isinstance(it, ToolReturned)] == results.get(text, [])
     errors = ["TimeoutError"] * 2 if text == "hangs" else ["ConnectionError"] * (text not in results)
     assert [it.error for it in made.events if isinstance(it, Failed)] == errors
-    assert ("gzip" in caplog.text) == (text == "zipped") and "405" not in caplog.text
+    told = [it for it in ("gzip", "deflate", "405") if it in caplog.text]
+    assert told == {"zipped": ["gzip"], "deflated": ["deflate"]}.get(text, [])
+
+
+def test_what_an_endpoint_said_of_one_call_is_not_told_of_the_next() -> None:
+    with served() as url:
+        server = Connection(ServerPlace(url=url, headers={"x-key": "key"}))
+        for text, told in (("fails", "; the last that it said: 500"), ("ended", "SSE stream ended[^;]*$")):
+            with pytest.raises(ConnectionError, match=told):
+                server.call("note", {"text": text})
+        server.close()
 
 
 RESULTS: dict[str, dict[str, Any]] = {
