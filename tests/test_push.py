@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tachograph.tracing import push as pushing
 from tests.commands import Capsys, exit_code, output_of
 from tests.providers.service import Service, answer
 from tests.servers import unused_port
@@ -40,7 +41,7 @@ def push(name: str, *words: str, status: int = 200) -> tuple[int, str, list[tupl
 
 
 def spans_in(body: bytes) -> list[Span]:
-    (spans,) = ExportTraceServiceRequest.FromString(body).resource_spans
+    (spans,) = otlp.ExportTraceServiceRequest.FromString(body).resource_spans
     assert [item.key for item in spans.resource.attributes] == ["service.name"]
     return list(spans.scope_spans[0].spans)
 
@@ -113,6 +114,19 @@ def test_a_receiver_that_takes_nothing_is_told(
     assert code == 1 and not caplog.messages
     said = capsys.readouterr().err
     assert url in said and (status == 302 or str(status) in said)
+
+
+@pytest.mark.parametrize(("scheme", "word"), [("http", "2 of them refused: too old"), ("https", "SSLError")])
+def test_what_the_exporter_only_logs_is_told(
+    scheme: str, word: str, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.setattr(pushing, "_PATIENCE_S", 1)
+    refused = otlp.ExportTracePartialSuccess(rejected_spans=2, error_message="too old\n")
+    partly = otlp.ExportTraceServiceResponse(partial_success=refused).SerializeToString()
+    with closing(Service(answer(partly))) as service:
+        url = service.url.replace("http", scheme)
+        told = output_of(capsys, "push", "canonical/v1", "--endpoint", url, code=1).err
+    assert word in told and told.count("\n") == 1
 
 
 @pytest.mark.parametrize(

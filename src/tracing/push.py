@@ -7,10 +7,13 @@ by a run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from logging import CRITICAL, getLogger
 from typing import Any
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
@@ -22,7 +25,6 @@ from requests import Response, Session
 from ..fail.errors import InputError
 from .spans import Span
 
-_KINDS = {1: SpanKind.INTERNAL, 3: SpanKind.CLIENT}
 # the SDK's own default would add an id of the process and its version
 _RESOURCE = Resource({"service.name": "tachograph"})
 _SCOPE = InstrumentationScope("tachograph")
@@ -51,29 +53,37 @@ def push(spans: Sequence[Span], endpoint: str, headers: Mapping[str, str]) -> No
     """
     if not endpoint.startswith(("http://", "https://")):
         raise InputError("is not an address of a receiver", file=endpoint, remedy="begin it with http://")
-    answers: list[str] = []
-
-    def hear(response: Response, **_: Any) -> None:
-        """Note the answer, and refuse a redirect, which the exporter neither follows nor takes for a failure."""
-        answers.append(f"HTTP {response.status_code}")
-        response.close()  # the status says it all, and what follows may have no end
-        if 300 <= response.status_code < 400:
-            raise ConnectionRefusedError
-
-    with Session() as session:
-        session.hooks["response"] = [hear]
-        try:
-            exporter = OTLPSpanExporter(endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session)
-            taken = exporter.export([_readable(span) for span in spans])
-        except Exception as error:  # noqa: BLE001 - the exporter may raise anything for an address that is none
-            raise _refused(endpoint, type(error).__name__) from None
+    with _Session() as session:
+        exporter = OTLPSpanExporter(endpoint, headers=dict(headers), timeout=_PATIENCE_S, session=session)
+        taken = exporter.export([_readable(span) for span in spans])
     if taken is not SpanExportResult.SUCCESS:
-        raise _refused(endpoint, answers[-1] if answers else "no answer")
+        remedy = "check that a receiver listens there, and its path, such as /v1/traces"
+        what = f"the receiver did not take the spans ({session.told})"
+        raise NotTaken(what, file=endpoint, remedy=remedy)
 
 
-def _refused(endpoint: str, why: str) -> NotTaken:
-    remedy = "check that a receiver listens there, and its path, such as /v1/traces"
-    return NotTaken(f"the receiver did not take the spans ({why})", file=endpoint, remedy=remedy)
+class _Session(Session):
+    """What the exporter sends by. `told` says how the last request went, which the exporter only logs."""
+
+    told = "no answer"
+
+    def request(self, *args: Any, **options: Any) -> Response:
+        """Send a request. Raises an error also for an answer that the exporter wrongly takes for a success."""
+        self.headers["Accept-Encoding"] = "identity"  # what is unpacked has no bound
+        try:
+            with super().request(*args, **{**options, "stream": True}) as response:
+                body = response.raw.read(65_536)  # an answer may have no end
+        except Exception as error:
+            self.told = type(error).__name__
+            raise
+        self.told, answer = f"HTTP {response.status_code}", ExportTraceServiceResponse()
+        with suppress(DecodeError):  # some receivers say something else, and errors say anything
+            answer.MergeFromString(body)
+        if refused := answer.partial_success.rejected_spans:
+            self.told += f", {refused} of them refused: {answer.partial_success.error_message:.300}"
+        if refused or 300 <= response.status_code < 400:  # a redirect, which is not followed
+            raise ConnectionRefusedError
+        return response
 
 
 def _readable(span: Span) -> ReadableSpan:
@@ -83,7 +93,7 @@ def _readable(span: Span) -> ReadableSpan:
         parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
         resource=_RESOURCE,
         attributes=dict[str, Any](span.attributes),
-        kind=_KINDS[span.kind],
+        kind=SpanKind(span.kind - 1),  # OTLP leaves 0 for none
         status=Status(StatusCode.ERROR if span.error_type else StatusCode.UNSET),
         start_time=span.start_ns,
         end_time=span.end_ns,
