@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.evidence import doctor
+from tachograph.runtime.io import safe_open
 from tests.commands import Capsys, exit_code, output_of
 
 
@@ -31,6 +32,13 @@ def test_many_problems_leave_room_for_others_and_without_a_project_there_are_few
     assert [it["words"] for it in findings(capsys, 1)][-1] == "and 4 more"
     shutil.rmtree(two_runs / "policy")
     assert [it["what"] for it in findings(capsys, 1)] == ["project"]
+
+
+def test_without_proc_nothing_is_run(two_runs: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (safe_open, doctor):
+        monkeypatch.setattr(module, "OPEN_FILES", "/nowhere")
+    assert [it["what"] for it in findings(capsys, 1)] == ["/proc"]
+    assert [exit_code(word) for word in ("check", "run", "verify")] == [1, 1, 0]
 
 
 FILES = [

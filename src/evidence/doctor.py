@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from ..fail.errors import InputError
+from ..runtime.io.safe_open import OPEN_FILES
 from ..runtime.mcp.server import profile_names, tool_names
 from ..runtime.policy.consistency import check_names
 from ..runtime.policy.policy import Policy
@@ -58,6 +59,8 @@ def examine(start: Path) -> list[Finding]:
 def _installation() -> Iterator[Finding]:
     # an older one imports nothing of this package
     yield Finding("ok", "python", f"{platform.python_version()} in {sys.prefix}")
+    wrong = [] if os.path.isdir(OPEN_FILES) else ["is not mounted; mount it"]
+    yield from _all("/proc", "is here", wrong, "bad")
     for extra, (what, packages) in _EXTRAS.items():
         missing = [name for name in packages.split() if find_spec(name) is None]
         words = f"{', '.join(missing)} missing; pip install 'tachograph[{extra}]'" if missing else "is here"

@@ -15,10 +15,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from ...fail.errors import CorpusError, system_reason
+from ...fail.errors import CorpusError, SystemFailure, system_reason
 
 MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000
+OPEN_FILES: Final = "/proc/self/fd"  # says the name of an open file
 _MOST_TRIES: Final = 100  # to open a file that others replace all the time
 MAX_DEPTH: Final = 32
 # a folder on the way need not be listed, only passed: that takes no right to read it
@@ -69,7 +70,9 @@ class closing:
 
 
 def open_root(source: Path, name: str, *, reads_only: bool = False, private: bool = False) -> Root:
-    """Open a folder that `name` stands for in messages. Raises CorpusError."""
+    """Open a folder that `name` stands for in messages. Raises CorpusError, or SystemFailure without `/proc`."""
+    if not os.path.isdir(OPEN_FILES):  # or each read of a tool would fail
+        raise SystemFailure(f"{OPEN_FILES}: is not there; mount /proc")
     try:
         # the dot asks for the right to pass, which O_PATH alone does not
         fd = os.open(f"{source}/.", WAY_FLAGS)
@@ -84,9 +87,7 @@ def _step_into(root: Root, parent: int, name: str) -> int:
     """Open folder `name` below `parent`. A link there is refused, whatever it points to; so is a mount point."""
     try:
         fd = os.open(name, WAY_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
-    except FileNotFoundError:
-        raise
-    except OSError:
+    except OSError:  # if nothing is there, the next line says so
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise Refused(_KINDS.get(stat.S_IFMT(mode), "device")) from None
@@ -130,7 +131,7 @@ def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = No
     """
     if not parts or len(parts) > MAX_DEPTH:
         raise FileNotFoundError("no such file")
-    current = root.fd
+    current = os.dup(root.fd)
     try:
         for place, name in enumerate(parts[:-1]):
             try:
@@ -141,13 +142,11 @@ def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = No
                 if _make_folder(root, current, name):
                     created.append(place)
                 below = _step_into(root, current, name)
-            if current != root.fd:
-                os.close(current)
-            current = below
-        return os.dup(current) if current == root.fd else current
-    except BaseException:
-        if current != root.fd:
             os.close(current)
+            current = below
+        return current
+    except BaseException:
+        os.close(current)
         raise
 
 
@@ -190,7 +189,7 @@ def _keeps_name(fd: int, parent: int, name: str) -> bool:
     """
     # the first lookup of a name waits until a removal in this folder has ended that is under way
     os.access(f".{os.urandom(8).hex()}", os.F_OK, dir_fd=parent)
-    return os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) == name  # NAME (deleted) if it was removed
+    return os.path.basename(os.readlink(f"{OPEN_FILES}/{fd}")) == name  # NAME (deleted) if it was removed
 
 
 def _content(fd: int, size: int) -> bytes:
