@@ -126,11 +126,11 @@ def test_an_input_that_cannot_be_noted_ends_the_run_and_not_the_tool(
             raise OSError(code, "a word of the system")
         return write(fd, data[:-3])
 
-    with monkeypatch.context() as patch, pytest.raises(SystemFailure):
+    with monkeypatch.context() as patch, pytest.raises(SystemFailure) as ended:
         patch.setattr(os, "write", fails)
         patch.setattr(tool, "run", swallows)
         record(task, folder)
-    assert not folder.exists() and later == []
+    assert not folder.exists() and later == [] and "tachograph resume" in ended.value.lines()[0]
     log = InputLog(folder.with_name("reads_side_by_side.partial"))
     assert [*log.inputs] == ["book/a.txt"]
     log.close()

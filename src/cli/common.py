@@ -95,10 +95,8 @@ def project_at(start: Path, runs: tuple[str, ...] = (), agent: str | None = None
     Raises:
         InputError: There is no project, in words that fit the runs, or no such agent.
     """
-    from ..evidence.folder import (  # the command starts without what it does not need
-        made_in_code,
-        where_it_lies,
-    )
+    # the command starts without what it does not need
+    from ..evidence.folder import made_in_code, where_it_lies
     from ..evidence.project import Project
     from ..evidence.record_files import is_from_code
 

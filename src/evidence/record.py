@@ -84,7 +84,7 @@ async def record_async(
         # where an earlier record answers for external effects, none was made
         if b"\n" not in began or is_undone or isinstance(error, errors.NotRecorded):
             shutil.rmtree(partial, ignore_errors=True)
-        elif not isinstance(error, errors.TachographError):
+        elif errors.asks_to_end(error) or not isinstance(error, errors.TachographError):
             error.add_note(str(folders.not_ended(_called(source, folder), folders.partial_of(folder))))
         raise
 

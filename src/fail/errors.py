@@ -45,7 +45,7 @@ class TachographError(Exception):
 
     def lines(self) -> list[str]:
         """Return what the command line says, each line by itself."""
-        return [str(self)]
+        return ["; ".join([str(self), *getattr(self, "__notes__", ())])]
 
 
 class InputError(TachographError):

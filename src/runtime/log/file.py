@@ -56,11 +56,10 @@ class LogFile:
             os.ftruncate(self._fd, end)
             self.sync()
             os.fsync(self._folder)  # a new name is on the disk with its folder
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            raise OutputError(f"{self._path}: cannot be used ({system_reason(error)})") from None
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError):
+                raise OutputError(f"{self._path}: cannot be used ({system_reason(error)})") from None
             raise
 
     def is_in_place(self) -> bool:
@@ -74,10 +73,13 @@ class LogFile:
         file = os.fstat(self._fd)
         if (file.st_nlink, file.st_ino, file.st_dev) != self._own:
             raise OSError("the log was closed, removed or linked while the run went on")
-        written = os.write(self._fd, line)
-        # where the disk takes a part, it is asked for the rest to hear why
-        if written != len(line) and os.write(self._fd, line[written:]) != len(line) - written:
-            raise OSError("a line was only partly written")
+        try:
+            written = os.write(self._fd, line)
+            # where the disk takes a part, it is asked for the rest to hear why
+            if written != len(line) and os.write(self._fd, line[written:]) != len(line) - written:
+                raise OSError(0, "a line was only partly written")
+        except OSError as error:  # which names no file
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def sync(self) -> None:
         """Put what was written on the disk. Raises OSError."""
