@@ -357,6 +357,11 @@ def test_a_closed_standard_output_is_no_error(words: str) -> None:
     assert broken.returncode == 141  # as shells have it of what SIGPIPE ends
 
 
+def test_a_completion_is_a_success(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+    monkeypatch.setenv("_TACHOGRAPH_COMPLETE", "zsh_source")
+    assert "#compdef tachograph" in output_of(capsys).out
+
+
 def test_output_that_is_lost_is_no_success() -> None:
     code = "import sys, tachograph.cli.main as it; it.main = lambda: (print(0), sys.exit(0)); "
     code += "import tachograph.__main__ as it; it.process()"

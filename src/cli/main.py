@@ -72,8 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
         caught = error.__cause__ or error  # which click raises its Abort from
         say("; ".join(["tachograph: stopped", *getattr(caught, "__notes__", ())]), err=True)
         code = INTERRUPTED
-    except SystemExit:
-        code = 141  # click ends so where nobody reads the output any more
+    except SystemExit as end:  # click ends so after a completion, or where nobody reads the output any more
+        code = 141 if end.code else OK
     sys.exit(code if isinstance(code, int) else OK)
 
 
