@@ -64,7 +64,9 @@ def test_colours_are_for_terminals_and_rich_for_trees(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     run = run_at(tmp_path / "run.partial", Log().replied(call()).decided("c0.d").events)
-    assert "\x1b[32m" in drawn(outline(scene("calm")), 80)
+    for term, is_coloured in (("xterm", True), ("dumb", False)):
+        monkeypatch.setenv("TERM", term)
+        assert ("\x1b[32m" in drawn(outline(scene("calm")), 80)) is is_coloured
     said = output_of(capsys, "show", str(run), "--tree").out
     assert "1.c0.d" in said and "\x1b" not in said and "resume" in said
     monkeypatch.setitem(sys.modules, "rich.tree", None)

@@ -46,6 +46,6 @@ def drawn(root: Node, width: int | None) -> str:
         return tree
 
     file = StringIO()
-    console = Console(file=file, width=width or _UNCUT, color_system="standard" if width else None)
+    console = Console(file=file, width=width or _UNCUT, force_terminal=bool(width))
     console.print(grow(Tree(label(root), guide_style="dim"), root))
     return file.getvalue()
