@@ -197,7 +197,6 @@ def copy_turns(origin: Path, turn: int, folder: Path) -> None:
     except OSError as error:
         for part in (made, partial):
             shutil.rmtree(part, ignore_errors=True)
-        why = (
-            error.args[0][0][-1] if isinstance(error, shutil.Error) else error
-        )  # of the first of several files
+        # of the first of several files
+        why = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
         raise OutputError(f"{folder}: the turns cannot be copied ({why!s:.300})") from None

@@ -7,7 +7,6 @@ Messages are plain dicts: `{"role": "user", "content"}`, `{"role": "assistant", 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, overload, runtime_checkable
 
@@ -277,6 +276,8 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
 
 def _written(arguments: object) -> str:
     """Return data that are no JSON object as text, so that other such arguments are another call."""
+    import json  # few models propose such
+
     try:
         return json.dumps(arguments, default=class_of, skipkeys=True)
     except Exception:  # noqa: BLE001 - too deep, circular, or code of a foreign type
