@@ -165,19 +165,13 @@ def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
     Raises:
         InputError: A task or a record cannot be read.
     """
-    found, number = [], 0
-    for name in project.run_names():
-        if project.is_from_code(name):
-            continue
+    made = []
+    for name in (it for it in project.run_names() if not project.is_from_code(it)):
         source = project.source_of(name)
         its = [it for it in source.policies if it.file in (old.file, new.file) or it.version == old.version]
-        if not its:
-            continue
-        number += 1
-        flip = what_if(source, project.folder(name), f"runs/{name}", new, its[0])
-        if flip is not None:
-            found.append(flip)
-    return found, number
+        if its:
+            made.append(what_if(source, project.folder(name), f"runs/{name}", new, its[0]))
+    return [flip for flip in made if flip is not None], len(made)
 
 
 def _is_same_decision(recorded: log.Event, made: log.Event) -> bool:
