@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -87,10 +88,9 @@ def _changed(gate: Gate) -> Iterator[tuple[str, str, Gate]]:
                     continue
                 seen.add(place)
                 for words, other in leaf.others():
-                    try:
+                    # it may say what no policy may say, such as something of an unknown tool
+                    with suppress(PolicyError):
                         yield place, words, Gate(with_leaf(gate.policy, place, other), gate.tools.values())
-                    except PolicyError:
-                        continue  # it says what no policy may say, such as something of an unknown tool
 
 
 def _test_of(name: str, question: Question, verdict: Verdict) -> dict[str, Any]:

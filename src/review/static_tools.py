@@ -77,13 +77,12 @@ def _literals(tree: ast.Module) -> dict[str, Any]:
         match statement:
             case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
                 value = constants.visit(value)
-            case _:
-                continue
-        if stored[name] == 1 and isinstance(value, ast.Constant) and len(str(value.value)) <= _LONGEST:
-            constants.known[name] = value
-        if stored[name] == 1 and name not in used:
-            with suppress(ValueError):
-                found[name] = ast.literal_eval(value)
+                is_short = isinstance(value, ast.Constant) and len(str(value.value)) <= _LONGEST
+                if stored[name] == 1 and is_short:
+                    constants.known[name] = value
+                if stored[name] == 1 and name not in used:
+                    with suppress(ValueError):
+                        found[name] = ast.literal_eval(value)
     return found
 
 
