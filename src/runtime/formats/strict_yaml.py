@@ -62,11 +62,10 @@ def load(data: bytes, max_bytes: int) -> Document:
     with contextlib.closing(parsed) as events:
         try:
             return reader.document(events)
-        except yaml.YAMLError as error:
+        # PyYAML's own scanner lets chr() fail on an escape beyond the last code point
+        except (yaml.YAMLError, OverflowError) as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             raise reader.syntax_error(mark) from None
-        except OverflowError:  # PyYAML's own scanner lets chr() fail on an escape beyond the last code point
-            raise reader.syntax_error(None) from None
 
 
 def _decode(data: bytes, max_bytes: int) -> str:
