@@ -34,11 +34,9 @@ def new_project(folder: Path) -> list[str]:
     if not made and any(folder.iterdir()):
         raise InputError("is not empty", file=str(folder), remedy="name a new or empty folder")
     try:
-        for source in sorted(path for path in _TEMPLATE.rglob("*") if path.is_file()):
-            name = source.relative_to(_TEMPLATE).as_posix()
-            if "__pycache__" in name:
-                continue
-            target = folder / name.replace("dot-", ".")
+        files = (path for path in _TEMPLATE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+        for source in sorted(files):
+            target = folder / source.relative_to(_TEMPLATE).as_posix().replace("dot-", ".")
             target.parent.mkdir(parents=True, exist_ok=True)
             write_durably(target, source.read_bytes().replace(b"@VERSION@", _pin().encode()))
         project = Project(folder)
