@@ -51,7 +51,8 @@ def outline(events: Sequence[log.Event]) -> Node:
         above.below.append(node)
 
     for event in events[1:]:
-        step = _step_of(event.at)
+        # anything may stand in a forged address
+        step = match[0] if (match := _STEP.match(event.at)) and int(match[2]) else None
         if step is not None and step not in found:
             add(step, f"step {step}")
         if isinstance(event, log.Proposed):
@@ -67,12 +68,6 @@ def _parts(at: str) -> list[str]:
     place = _PLACE.match(at)
     size = 0 if place is None else place.end() - 1  # its last stroke belongs to what follows
     return [*_OF_PLACE.findall(at[:size]), *_OF_REST.findall(at[size:])][:_MOST_PARTS]
-
-
-def _step_of(at: str) -> str | None:
-    """Return the step of an address, None where there is none; anything may stand in a forged one."""
-    step = _STEP.match(at)
-    return None if step is None or int(step[2]) == 0 else step[0]
 
 
 def _text_of(event: log.Event) -> str:
