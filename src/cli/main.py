@@ -30,7 +30,8 @@ _MODULES = {
     "records": ("accept", "check", "explain", "replay"),
     "seal": ("seal", "verify"),
     "views": ("ls", "page", "profiles", "push", "show", "site"),
-} | {name: (name,) for name in ("init", "mcp", "policy", "review")}
+    "policy": ("policy", "review"),
+} | {name: (name,) for name in ("init", "mcp")}
 
 # why the system refuses a place that somebody names; anything else is a disk or service that fails
 _UNUSABLE = (EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY, EPERM, EROFS)
