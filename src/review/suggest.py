@@ -30,17 +30,17 @@ def suggest(asked: Iterable[tuple[Gate, Iterable[Question]]]) -> Policy:
     """Return the strictest policy that decides as the gates of some runs did.
 
     Args:
-        asked: For each run its gate and the questions that it was asked, in order. The gates are of one policy.
+        asked: For each run, of which there is one at least, its gate and the questions that it was asked, in order.
+            The gates are of one policy.
 
     Raises:
         InputError: The runs are of several policies.
     """
-    draft: Policy | None = None
-    version = ""
-    for gate, questions in asked:
-        if draft is None:
-            draft, version = _emptied(gate.policy), gate.policy.version
-        if gate.policy.version != version:
+    runs = [*asked]
+    policy = runs[0][0].policy
+    draft = _emptied(policy)
+    for gate, questions in runs:
+        if gate.policy.version != policy.version:
             raise InputError("the runs are of several policies", remedy="name runs of one")
         drafted = Gate(draft, gate.tools.values())
         for question in questions:
@@ -51,8 +51,6 @@ def suggest(asked: Iterable[tuple[Gate, Iterable[Question]]]) -> Policy:
             for each in (*_requests(gate, question, denied_by), question):
                 drafted = _larger(drafted, gate.policy, each, denied_by)
         draft = drafted.policy
-    if draft is None:
-        raise InputError("there is no run to draft a policy from", remedy="name a recorded run")
     return _without_what_is_empty(draft)
 
 
