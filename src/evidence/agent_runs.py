@@ -75,7 +75,7 @@ class AgentRun:
         started: Callable[[Real], None] | None = None,
     ) -> None:
         self.agent, self._spec, self._began, self._deps = agent, spec, began, deps
-        self._leaves, self._started, self.key = leaves, started, key
+        self._leaves, self._started, self.key = leaves, started or (lambda world: None), key
         self.policy: Policy = agent.policy
         self.policies: Sequence[Policy] = agent.policies
         self.tools: list[Tool] = agent.all_tools
@@ -117,8 +117,7 @@ class AgentRun:
         world = Real(
             workspace, leaves=self._leaves, listens=self._spec.is_session, approve=self.agent.approve
         )
-        if self._started is not None:
-            self._started(world)
+        self._started(world)
         return world
 
     def missed(self, events: Sequence[Event]) -> list[str]:
