@@ -107,10 +107,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _refuse_constant(_name: str) -> Any:
-    raise NotJson("NaN or infinity")
-
-
 def _int(text: str) -> int:
     if len(text) > 17:
         raise NotJson(TOO_BIG)
@@ -121,7 +117,7 @@ def _int(text: str) -> int:
 def _decoder() -> Any:
     import json  # a run of a script reads no JSON that others wrote
 
-    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int)
+    return json.JSONDecoder(object_pairs_hook=_object, parse_int=_int)
 
 
 def parse(text: str, *, most: int | None = None) -> Any:
