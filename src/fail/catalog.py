@@ -122,13 +122,10 @@ class Refused(Happening, frozen=True):
 
 
 class Succeeded(Happening, frozen=True):
-    """An effect succeeded; `recovered` says that attempts failed before."""
+    """An effect succeeded, also where its result was lost when the process ended.
 
-    recovered: bool = False
-
-
-class ResultLost(Happening, frozen=True):
-    """A tool did its work, but its result was lost when the process ended; `recovered` as in `Succeeded`."""
+    `recovered` says that attempts failed before.
+    """
 
     recovered: bool = False
 
@@ -179,8 +176,6 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Refused(): (FailureMode.LLM_REFUSAL, Ending.REFUSED, Ending.REFUSED),
     Succeeded(): (None, None, None),
     Succeeded(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
-    ResultLost(): (None, None, None),
-    ResultLost(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
     # what a person says of a call is ApprovalRefused, and some rules are told apart below
     **{Denied(rule): (None, Ending.POLICY_DENIAL, None) for rule in Rule if rule != Rule.APPROVAL},
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),

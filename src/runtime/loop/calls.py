@@ -30,7 +30,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from ...fail.catalog import CONTINUE, ApprovalRefused, Classification, FailureMode, ResultLost, Rule
+from ...fail.catalog import CONTINUE, ApprovalRefused, Classification, FailureMode, Rule, Succeeded
 from ...fail.errors import asks_to_end, class_of, warn_of
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import as_json, canonical, digest
@@ -203,7 +203,7 @@ async def _attempt(run: RunState, key: str, call: Call, tool: Tool) -> Told:
     )
     if isinstance(outcome, log.ToolReturned):
         if outcome.result is None:
-            return Told(run.classify(ResultLost(attempt > 1)), lost_result())
+            return Told(run.classify(Succeeded(attempt > 1)), lost_result())
         at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")  # behind the facts and the size, see `judge`
         return await returned(run, key, call, outcome.result, outcome.size, at, recovered=attempt > 1)
     if isinstance(outcome, log.Decided):
