@@ -13,12 +13,9 @@ from ..runtime.log.steps import model_words
 from ..runtime.models.types import call_text
 
 Tone = Literal["", "good", "bad", "wait"]
-# addresses of the agents that calls started, and their parts; then those of what is left
-_PLACE: Final = re.compile(r"(?:[0-9]+\.c[0-9]+(?:\.g[0-9]+)?/)+")
-_OF_PLACE: Final = re.compile(r"[./]?[0-9cg]+")
-_OF_REST: Final = re.compile(r"[./]?[^.]+")
+_PART: Final = re.compile(r"[./]?[^./]+")  # of an address
 _STEP: Final = re.compile(r"((?:[0-9]+\.c[0-9]+(?:\.g[0-9]+)?/)*)([0-9]{1,9})(?![^.])")
-_MOST_PARTS: Final = 40  # of an address: a log that somebody forged does not nest without end
+_MOST_PARTS: Final = 40  # a log that somebody forged does not nest without end
 _TONES: Final[dict[str, Tone]] = {"allow": "good", "deny": "bad", "escalate": "wait", "silence": "bad"}
 
 
@@ -44,7 +41,7 @@ def outline(events: Sequence[log.Event]) -> Node:
     found: dict[str, Node] = {}
 
     def add(at: str, text: str, tone: Tone = "") -> None:
-        addresses = [*accumulate(_parts(at))]
+        addresses = [*accumulate(_PART.findall(at)[:_MOST_PARTS])]
         above = next((found[address] for address in reversed(addresses) if address in found), root)
         node = Node(at, text, tone, [])
         found.setdefault(at, node)
@@ -61,13 +58,6 @@ def outline(events: Sequence[log.Event]) -> Node:
         for number, call in enumerate(event.calls if isinstance(event, log.ModelReplied) else ()):
             add(f"{step}.c{number}", f"{call.name} {call_text(call)}")
     return root
-
-
-def _parts(at: str) -> list[str]:
-    """Return the parts of an address, which put together make it; a forged one does not nest without end."""
-    place = _PLACE.match(at)
-    size = 0 if place is None else place.end() - 1  # its last stroke belongs to what follows
-    return [*_OF_PLACE.findall(at[:size]), *_OF_REST.findall(at[size:])][:_MOST_PARTS]
 
 
 def _text_of(event: log.Event) -> str:
