@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from warnings import catch_warnings
 
 from ..evidence.tasks import root_around
@@ -15,7 +14,7 @@ from ..fail.errors import InputError
 from ..runtime.formats.documents import MAX_BYTES, read_plain
 from ..runtime.loop.team import team_tool
 from ..runtime.mcp.server import accepted_tools, profile_names
-from ..runtime.tools.agents import TEAM_NAMES, agent_tool, delegate
+from ..runtime.tools.agents import TEAM_NAMES, AgentsByName, agent_tool, delegate
 from ..runtime.tools.contract import Tool, not_run
 
 _LONGEST: Final = 256  # characters of a text that may be named often
@@ -40,20 +39,11 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
             found[path.stem] = _tool(path)
     with suppress(InputError):
         found |= accepted_tools(root)
-    names = profile_names(root)
-    agents = [agent_tool(name, "", _Unread()) for name in names]
+    names, unread = profile_names(root), AgentsByName([])  # profiles are not read
+    agents = [agent_tool(name, "", unread) for name in names]
     agents += [delegate(agents)] if agents else []
-    agents += [agent_tool(f"to_{name}", "", _Unread(), hands_over=True) for name in names]
+    agents += [agent_tool(f"to_{name}", "", unread, hands_over=True) for name in names]
     return found | {tool.name: tool for tool in (*agents, *map(team_tool, TEAM_NAMES))}
-
-
-class _Unread:
-    """Stands for an agent whose profile is not read."""
-
-    tools: Sequence[Tool] = ()
-
-    def start(self, place: str, arguments: dict[str, Any]) -> NoReturn:
-        raise RuntimeError("the profile was only read by name")
 
 
 def _tool(path: Path) -> Tool:

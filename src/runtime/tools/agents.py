@@ -80,7 +80,7 @@ def delegate(tools: Iterable[Tool]) -> Tool:
     given = listed(tools, "the tools")
     if not given or any(getattr(it, "agent", None) is None or it.hands_over or it.stays for it in given):
         raise ToolError(f"{DELEGATE} is for tools that start agents", remedy="give it one, or name a profile")
-    types = _Types([*{tool.name: tool for tool in given}.values()])
+    types = AgentsByName([*{tool.name: tool for tool in given}.values()])
     said = {name: {"type": "string", "minLength": 1, "description": text} for name, text in _TOLD.items()}
     about = "\n".join(f"{tool.name}: {tool.description}" for tool in types.tools)
     background = _INPUT["properties"]["background"]
@@ -91,12 +91,17 @@ def delegate(tools: Iterable[Tool]) -> Tool:
     return Tool(DELEGATE, what, takes, ENDED, "pure", not_run, idempotent=True, agent=types)
 
 
-class _Types(Struct, frozen=True):
-    """Agents, which a call names as the tools that start them are called."""
+class AgentsByName(Struct, frozen=True):
+    """Agents, which a call names as the tools that start them are called.
+
+    Attributes:
+        tools: The tools.
+    """
 
     tools: list[Tool]
 
     def start(self, place: str, arguments: dict[str, Any]) -> Any:
+        """Return what the agent is made with that the argument `type` names, as of StartsAgent."""
         agent = next(it for it in self.tools if it.name == arguments["type"]).agent
         assert agent is not None
         return agent.start(place, {"task": arguments["prompt"]})
