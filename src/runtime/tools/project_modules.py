@@ -11,7 +11,6 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -96,7 +95,7 @@ def _names(source: bytes, package: str) -> tuple[str, ...]:
     with suppress(SyntaxError, ValueError, RecursionError), catch_warnings(action="ignore"):
         tree = ast.parse(source)
     found: dict[str, None] = {}
-    for node in _statements(tree):
+    for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -118,16 +117,6 @@ def _is_standard(source: bytes) -> bool:
         return False
     found = [_PLAIN.fullmatch(line) for line in lines if b"import" in line]
     return all(match and (match[1] or match[2]).decode() in sys.stdlib_module_names for match in found)
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield every statement of a source, however deep; an import stands in no expression."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting += getattr(node, inner, ())
 
 
 def _spec(name: str) -> ModuleSpec | None:
