@@ -72,17 +72,13 @@ def _parse_path(text: str) -> MountPath:
     if not parts:
         raise Malformed("a path must name something below its mount, as in mount/part")
     for part in parts:
-        _check_part(part)
+        if part in ("", ".", ".."):
+            raise Malformed("the path has a part that is empty, . or ..")
+        if len(part.encode()) > MAX_PART_BYTES:
+            raise Malformed(f"a part of the path is longer than {MAX_PART_BYTES} bytes")
+        if part[0] == "." and TEMPORARY.fullmatch(part):
+            raise Malformed("the path names the temporary file of an unfinished write")
     return MountPath(mount, tuple(parts), text)
-
-
-def _check_part(part: str) -> None:
-    if part in ("", ".", ".."):
-        raise Malformed("the path has a part that is empty, . or ..")
-    if len(part.encode()) > MAX_PART_BYTES:
-        raise Malformed(f"a part of the path is longer than {MAX_PART_BYTES} bytes")
-    if part[0] == "." and TEMPORARY.fullmatch(part):
-        raise Malformed("the path names the temporary file of an unfinished write")
 
 
 def _is_composed(text: str) -> bool:
