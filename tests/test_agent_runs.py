@@ -492,6 +492,20 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
     assert "tools/echo.py: the result cannot be used: dict: half of a character\n" in caplog.text
 
 
+def test_an_exception_that_raises_while_it_is_told_is_a_failure_of_the_tool() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    @tachograph.tool(effect="pure")
+    def fail() -> str:
+        """Fail."""
+        raise Odd
+
+    policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["fail"]}}))
+    assert Agent(script([("fail", {})]), [fail], policy).run("?").mode == "catalogued_unhandled"
+
+
 def test_another_process_is_given_what_was_made_or_raised() -> None:
     agent = Agent(script('{"result": 5}'), [], Policy.from_dict(POLICY), output_type=int)
     held = [tachograph.AnswerMismatch("/a", "b"), tachograph.InDoubt(["1.c0"])]

@@ -211,7 +211,9 @@ def text_of(error: BaseException, redact: Callable[[str], str]) -> str:
     """Return what an exception says: redacted, and cut."""
     try:
         return redact(str(error).encode("utf-8", "replace").decode())[:MAX_SAID]
-    except Exception:  # noqa: BLE001 - code of an exception runs here
+    except BaseException as other:  # code of an exception runs here, and may raise anything
+        if asks_to_end(other):
+            raise
         return ""
 
 
