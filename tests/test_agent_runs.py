@@ -10,9 +10,12 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -26,6 +29,7 @@ from tachograph.fail.errors import InputError, OutputError, PolicyError, RecordE
 from tachograph.runtime.log.events import Arrived, Event, Made, ModelReplied, RunEnded, RunStarted, TurnEnded
 from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
+from tachograph.runtime.world.real import Real
 from tests.commands import exit_code, output_of
 from tests.project import HERE, POLICY, interrupted, make_project, merged, proved, script
 
@@ -171,6 +175,52 @@ async def test_a_run_that_is_over_is_stopped_no_more(project: Path) -> None:
     worlds: list[Any] = []
     await agent_of(project).arun("?", started=worlds.append)
     worlds[0].stop()
+
+
+@pytest.mark.parametrize("line", range(1, 4))
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_stop_from_a_thread_comes_while_a_run_begins_or_ends(line: int, ends: bool) -> None:
+    """The thread waits at a line of its way, until the model is asked, or until the run is over."""
+    waits, goes_on, passed = threading.Event(), threading.Event(), list[int]()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        passed.extend([1] if event == "line" and frame.f_code is Real.enter.__code__ else [])
+        if len(passed) == line and not waits.is_set():
+            waits.set()
+            goes_on.wait(60)
+        return trace
+
+    def stop() -> None:
+        sys.settrace(trace)
+        try:
+            worlds[0].stop()
+        finally:
+            waits.set()
+
+    def begin() -> None:
+        stopping.append(pool.submit(stop))
+        assert waits.wait(60)
+
+    async def model(asked: LLMInput) -> LLMOutput:
+        if ends:
+            begin()
+            return LLMOutput(final_answer="done")
+        goes_on.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    def started(world: Real) -> None:
+        worlds.append(world)
+        if not ends:
+            begin()
+
+    worlds, stopping = list[Real](), list[Future[None]]()
+    agent = Agent(model, [], Policy.from_dict(POLICY))
+    with ThreadPoolExecutor(1) as pool:
+        result = asyncio.run(agent.arun("?", started=started, deadline_s=30))
+        goes_on.set()
+        stopping[0].result(60)
+    assert result.mode == ("" if ends else "cancelled")
 
 
 def test_a_run_goes_on_from_messages(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
 from collections import deque
@@ -42,7 +43,7 @@ class Real(Performer):
         self._approve, self._leaves, self._listens = approve, leaves, listens
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._early: list[Entered] = []
+        self._entering: deque[Entered] = deque()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._whys: dict[str, str] = {}
         self._left: set[str] = set()
@@ -64,10 +65,10 @@ class Real(Performer):
 
     def enter(self, event: Entered) -> None:
         """Let something come from outside, from any thread."""
-        if self._loop is None:
-            self._early.append(event)
-        elif not self._loop.is_closed():  # else the run is over
-            self._loop.call_soon_threadsafe(self._tell, event)
+        self._entering.append(event)  # before the loop is looked at: it may begin, or end, at any moment
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+                self._loop.call_soon_threadsafe(self._tell_entering)
 
     # ---- for the driver ----------------------------------------------------------------------------------------------
 
@@ -78,8 +79,7 @@ class Real(Performer):
             left = max(0, deadline - now) / 1e9
             self._timer = self._loop.call_later(left, self.stop, "", "deadline")
         self._zero, self._last = monotonic_ns() - now, now
-        for event in self._early:
-            self._tell(event)
+        self._tell_entering()
 
     def clock(self, now: int) -> int:
         """Return the time."""
@@ -199,7 +199,7 @@ class Real(Performer):
                 over.set_result((result, error))
 
         def came(result: Any, error: BaseException | None) -> None:
-            if not loop.is_closed():  # else nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(tell, result, error)
 
         begin_thread(function, arguments, came)
@@ -228,6 +228,10 @@ class Real(Performer):
     def _leave(self, at: str) -> None:
         if self._tasks.pop(at, None) is not None:
             self._tell(Stopped(at=at, why=self._whys.get(at, "cancelled"), left=True))
+
+    def _tell_entering(self) -> None:
+        while self._entering:
+            self._tell(self._entering.popleft())
 
     def _tell(self, event: Outcome | Entered | BaseException) -> None:
         self._last = max(self._last + 1, monotonic_ns() - self._zero)  # stamps always increase
