@@ -441,3 +441,28 @@ async def test_a_conversation_that_is_not_open_is_told_nothing(tmp_path: Path) -
         for call in (another.__aenter__, Session(talker(), tmp_path / "another").ended):
             with pytest.raises(InputError):
                 await call()
+
+
+async def test_a_cancellation_while_a_conversation_is_left_is_raised(tmp_path: Path) -> None:
+    begun, cleans = asyncio.Event(), asyncio.Event()
+
+    async def model(asked: LLMInput) -> LLMOutput:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            cleans.set()
+            await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    async def leave() -> None:
+        async with Session(Agent(model, [], talker().policy), tmp_path / "talk") as session:
+            asking.append(asyncio.create_task(session.ask("hello")))
+            await begun.wait()
+
+    asking: list[asyncio.Task[Any]] = []
+    leaving = asyncio.create_task(leave())
+    await cleans.wait()
+    leaving.cancel()
+    await asyncio.wait([leaving, *asking])
+    assert leaving.cancelled()

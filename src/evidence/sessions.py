@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Generic, Self, TypeVar, Unpack
@@ -107,8 +106,10 @@ class Conversation(Generic[Made]):
     async def __aexit__(self, *_: object) -> None:
         if self._run is not None and not self._run.done():
             self._run.cancel()  # it is left to the next Session
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._run
+            # waits until it is over, and raises if whoever leaves is cancelled meanwhile
+            await asyncio.gather(self._run, return_exceptions=True)
+            if not self._run.cancelled():
+                self._run.result()
 
     def _began(self, world: Real) -> None:
         self.world = world
