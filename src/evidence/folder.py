@@ -21,7 +21,7 @@ from ..runtime.log.file import lock
 from ..runtime.log.lines import LineWriter
 from ..runtime.log.values import Forked
 from ..runtime.resources.mount_path import TEMPORARY
-from .record_files import MOST_BYTES, NAMES, STATE, head_in, is_from_code, lines_in
+from .record_files import MOST_BYTES, NAMES, STATE, events_in, head_in, is_from_code, lines_in
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
@@ -84,6 +84,11 @@ def is_unused(partial: Path) -> bool:
     """Return whether the run that lies here has no line yet, and so has done nothing."""
     log = partial / STATE
     return b"\n" not in log.read_bytes() if log.is_file() else partial.is_dir() and not any(partial.iterdir())
+
+
+def has_begun(partial: Path) -> bool:
+    """Return whether a run lies here that has a line, which may be damaged."""
+    return (partial / STATE).is_file() and not is_unused(partial)
 
 
 def _refuse_other(folder: Path) -> None:
@@ -175,10 +180,10 @@ def copy_turns(origin: Path, turn: int, folder: Path) -> None:
         folder: Where the record of the new one is to go.
 
     Raises:
-        InputError: There is no such turn.
+        InputError: There is no such turn, or the other one cannot be read.
         OutputError: The folder cannot be used, or the other one cannot be copied.
     """
-    events = lines_in(origin)
+    events = events_in(origin, f"{origin}/{STATE}")
     ends = [n for n, it in enumerate(events, 1) if isinstance(it, TurnEnded) and not place_of(it.at)]
     if type(turn) is not int or not 1 <= turn <= len(ends):
         raise InputError(f"there is no turn {turn!r:.80}", remedy=f"there are {len(ends)}")

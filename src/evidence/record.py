@@ -103,7 +103,7 @@ def resume(source: RunSource, folder: Path, settled: Words, listen: Listen | Non
 async def resume_async(source: RunSource, folder: Path, settled: Words, listen: Listen | None) -> RunMade:
     """Do as `resume` does, in a running event loop if the run needs one."""
     partial = folders.partial_of(folder)
-    if not (partial / STATE).is_file() or folders.is_unused(partial):
+    if not folders.has_begun(partial):
         remedy = "name the folder of an open run, or record the run"
         raise errors.RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
     earlier = earlier_lines(source, folder) if EARLIER in (folders.noted_sources(partial) or {}) else None

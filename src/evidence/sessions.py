@@ -20,9 +20,9 @@ from ..runtime.run_result import RunOptions, RunResult, Turn, reached
 from ..runtime.schema.answer_type import AnswerType
 from ..runtime.world.real import Real, Tell, streamed
 from .agent_runs import AgentRun, cleared, folder_of, new_run
-from .folder import copy_turns, partial_of, where_it_lies
+from .folder import copy_turns, has_begun, partial_of, where_it_lies
 from .record import Listen, record_async, resume_async
-from .record_files import lines_in
+from .record_files import STATE, events_in
 from .run_source import RunSource
 
 Made = TypeVar("Made")
@@ -54,6 +54,7 @@ class Conversation(Generic[Made]):
 
     Raises:
         OutputError: A record lies there, or another process has the conversation.
+        RecordError: The log of one that goes on is damaged.
         Diverged: What it is made from is not that of the log any more.
     """
 
@@ -81,8 +82,9 @@ class Conversation(Generic[Made]):
     async def __aenter__(self) -> Self:
         if self._run is not None:
             raise opened_before()
-        past = lines_in(partial_of(cleared(self._path)))
-        source = self._begin(partial_of(self._path) if past else None, self._began)
+        partial = partial_of(cleared(self._path))
+        past = events_in(partial, f"{partial}/{STATE}") if has_begun(partial) else []
+        source = self._begin(partial if past else None, self._began)
         if not source.run_spec().is_session:
             remedy = "go on with it by `tachograph.resume`"
             raise InputError("this run is not a conversation", file=str(self._path), remedy=remedy)
