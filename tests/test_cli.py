@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,34 @@ def test_tasks_runs_and_list_have_to_agree(two_runs: Path, capsys: Capsys) -> No
     assert exit_code("doctor") == exit_code("run", "s/sent_once") == 0
     assert (two_runs / "runs/LIST").read_bytes() == b"s/other \xff\ns/sent_once\n"
     assert "lacks" not in output_of(capsys, "check", code=2).out
+
+
+def test_commands_that_end_at_the_same_time_list_all_runs(
+    two_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first waits, with its list, until the other has written one or waits for the first."""
+    project, goes_on, fsync, flock = Project(two_runs), threading.Event(), os.fsync, fcntl.flock
+
+    def write() -> None:
+        try:
+            project.write_list()
+        finally:
+            goes_on.set()
+
+    def late(fd: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(fcntl, "flock", lambda fd, how: goes_on.set() or flock(fd, how))
+        (two_runs / "runs/s/third").mkdir()
+        others.append(pool.submit(write))
+        goes_on.wait(60)
+        fsync(fd)
+
+    others: list[Future[None]] = []
+    monkeypatch.setattr(os, "fsync", late)
+    with ThreadPoolExecutor(1) as pool:
+        project.write_list()
+        others[0].result(60)
+    assert (two_runs / "runs/LIST").read_text() == "s/call\ns/sent_once\ns/third\n"
 
 
 BAD = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 from ..fail.errors import InputError, RecordError, TaskError, did_you_mean
 from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import write_durably
+from ..runtime.io.safe_open import closing
 from .folder import made_in_code, not_ended, partial_of, where_it_lies
 from .record_files import MOST_BYTES, is_from_code
 from .run_source import RunSource
@@ -146,9 +148,12 @@ class Project:
 
     def write_list(self) -> None:
         """Write the names of all runs, so that a task and its run cannot go together unnoticed."""
-        text = "".join(f"{name}\n" for name in self.run_names())
-        (self.root / "runs").mkdir(exist_ok=True)
-        write_durably(self.root / "runs" / LIST, os.fsencode(text))
+        runs = self.root / "runs"
+        runs.mkdir(exist_ok=True)
+        with closing(os.open(runs, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # what another command has listed before does not replace this
+            text = "".join(f"{name}\n" for name in self.run_names())
+            write_durably(runs / LIST, os.fsencode(text))
 
 
 def is_policy(name: str) -> bool:
