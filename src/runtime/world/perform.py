@@ -235,8 +235,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         if not isinstance(plain, dict):
             raise strict_json.NotJson("no object")
     except strict_json.NotJson as error:
-        kind = errors.class_of(result)
-        return Failed(at=at, error=kind, kind="invalid", place=error.reason, met=io.met)
+        return Failed(at=at, error=errors.class_of(result), kind="invalid", place=error.reason, met=io.met)
     size = len(strict_json.canonical(plain))
     if size > effect.max_bytes:
         return ToolReturned(at=at, size=size, met=io.met)
