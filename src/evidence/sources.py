@@ -77,11 +77,11 @@ def is_performed_again(
     Raises:
         NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
     """
-    said = {event.at for event in record if isinstance(event, Stopped)}
-    said |= {it.at.rpartition(".")[0] for it in record if isinstance(it, Settled) and it.happened}
+    answered = {event.at for event in record if isinstance(event, Stopped)}  # by the record, as told above
+    answered |= {it.at.rpartition(".")[0] for it in record if isinstance(it, Settled) and it.happened}
     wrote = {it.at: it.wrote for it in record if isinstance(it, ToolReturned | Failed)}
-    unseen = {*said}  # nobody knows where these wrote
-    said |= {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
+    unseen = {*answered}  # nobody knows where these wrote
+    answered |= {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
     # what holds a placeholder of a live key cannot be made again
     marked = {it.at for it in record if not is_scripted and placeholders(msgspec.to_builtins(it))}
     calls = {call.at: call.call for step in all_steps(steps_of(record)) for call in step.calls}
@@ -108,10 +108,10 @@ def is_performed_again(
         is_marked = not is_scripted and (at in marked or bool(placeholders(effect.call.arguments)))
         touched, written = paths(at, effect, "path:"), paths(at, effect, "path:write")
         others = {it.at: it.effect for it in under_way if isinstance(it.effect, Invoke) and it.at != at}
-        said.update(it for it in others if _meet(written, paths(it, others[it], "path:")))
+        answered.update(it for it in others if _meet(written, paths(it, others[it], "path:")))
         is_beside = any(_meet(touched, paths(it, others[it], "path:write")) for it in others)
         is_known = not is_beside and not _meet(touched, not_there)
-        if performed and at not in said and is_known and not is_marked:
+        if performed and at not in answered and is_known and not is_marked:
             return True
         not_there.update(path[:1] for path in written)
         if calls.get(at.rpartition(".")[0]) != effect.call:

@@ -70,8 +70,8 @@ class Authority:
         self.background = 0
         self._depth: int = 0 if above is None else above._depth + (not is_plan)
         self._begun = driver.now
-        self._may_ask = 1  # how many agents may ask a model, of itself and those below it
-        self._asks = 0  # how many of them do now
+        self._askers = 1  # how many agents may ask a model, of itself and those below it
+        self._asking = 0  # how many of them do now
         self._key: tuple[Call, str] | None = None  # the last one that was asked for
         self._times: defaultdict[str, list[int]] = defaultdict(list)
         same = above if is_plan else None  # of the same agent
@@ -178,10 +178,10 @@ class Authority:
         for one in self.chain[:levels]:
             one.used.update(dict.fromkeys(_PER_TURN.values(), 0))
 
-    def may_ask(self, more: int) -> None:
+    def add_askers(self, more: int) -> None:
         """Note that so many more agents are at work that may ask a model."""
         for one in self.chain:
-            one._may_ask += more
+            one._askers += more
 
     def reserve(self, model: str) -> Reserved:
         """Set aside what a model may reply with, a fair share where other agents are at work.
@@ -195,7 +195,7 @@ class Authority:
         """Note what is used up beyond what was set aside, and return what the usage costs."""
         price = self.gate.policy.prices.get(model)
         cost = 0 if price is None else price.cost(usage)
-        self._asks += asks
+        self._asking += asks
         self.used["tokens"] += tokens
         self.used["turn_tokens"] += tokens
         self.used["cost"] += cost - set_aside
@@ -208,7 +208,7 @@ class Authority:
             left = min(left, limits["max_turn_tokens"] - self.used["turn_tokens"])
         if "max_cost" in limits and price is not None:
             left = min(left, price.most_output(limits["max_cost"] - self.used["cost"]))
-        return -(-left // (self._may_ask - self._asks))
+        return -(-left // (self._askers - self._asking))
 
     def settle(self, reserved: Reserved, model: str, usage: Usage | None) -> int:
         """Note what a model took of what was set aside, and return what that cost by the agent's own policy."""

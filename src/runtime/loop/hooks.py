@@ -168,7 +168,7 @@ async def _ask(
 ) -> _Said | Stopped:
     """Ask one hook; `prefix` is "" for the step, or that of a call."""
     data = {"event": event, "run_id": run.spec.run_id, "step": run.step, **about}
-    at = run.at(f"{prefix}k{run.count_hook(run.at(prefix))}")
+    at = run.at(f"{prefix}k{run.next_number(run.at(prefix))}")
     effect = AskHook(getattr(hooks, event), data, hooks.timeout_s, run.spec.redactor)
     outcome = await run.driver.perform(at, effect)
     return outcome if isinstance(outcome, Stopped) else _read(outcome, event, hooks.name)

@@ -167,7 +167,7 @@ def _do_as_asked(run: RunState) -> bool:
         return False
     asked, run.driver.asked = run.driver.asked, []
     for event in asked:
-        at = run.at(f"u{run.count_hook(run.at('u'))}")
+        at = run.at(f"u{run.next_number(run.at('u'))}")
         if isinstance(event, log.PlanAsked):
             run.plan_again()
             run.note(log.CallEnded(at=at, told={"planning": run.is_planning}))

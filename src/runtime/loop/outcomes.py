@@ -114,7 +114,7 @@ async def start_agent(run: RunState, key: str, call: Call) -> Told:
         child = RunState(spec, run.driver, run.live, place, run, tool.name if stays else "")
         run.note(log.AgentStarted(at=f"{place}0", **child.spec.head()))
         if in_background:
-            run.authority.may_ask(1)
+            run.authority.add_askers(1)
             run.authority.background += 1
             child.on_turn = partial(_tell, run, child, tool.name, run.authority)
             run.children[place] = child
@@ -142,7 +142,7 @@ async def _ended(child: RunState) -> log.AgentEnded:
 async def _in_background(run: RunState, child: RunState, authority: Authority) -> None:
     """Let an agent live beside the one that started it."""
     ended = await _ended(child)
-    authority.may_ask(-1)  # as the agent was that started it, which may have handed over
+    authority.add_askers(-1)  # as the agent was that started it, which may have handed over
     run.authority.background -= 1
     del run.children[child.place]
     if not child.is_mate or ended.ending != Ending.FINAL_ANSWER:  # a team mate has told its answers
@@ -155,7 +155,7 @@ def _tell(run: RunState, child: RunState, name: str, authority: Authority, ended
     how = ", ".join(filter(None, (ended.ending, ended.told.get("mode"))))
     text = ended.answer if ended.answer is not None else f"{who} ended without an answer: {how}"
     ruling = authority.ask(Result(size := len(text.encode())), name)
-    number = child.count_hook("answers")
+    number = child.next_number("answers")
     if ruling.verdict.decision != "allow":
         run.note_ruling(f"{child.place[:-1]}.e.d{number + 2}", ruling)
         text, size = f"My answer was left out: {ruling.verdict.reason}", 0

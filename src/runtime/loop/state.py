@@ -186,7 +186,7 @@ class RunState:
         self.mode: catalog.FailureMode | None = None
         self.cost = 0
         self.changes: defaultdict[str, int] = defaultdict(int)
-        self._decisions: defaultdict[str, int] = defaultdict(int)
+        self._numbers: defaultdict[str, int] = defaultdict(int)
         self.counted: dict[str, tuple[int, int]] = {}
         self._awaited: set[str] = set()
 
@@ -257,13 +257,13 @@ class RunState:
     def rest(self) -> None:
         """Note that it asks its model nothing until it is told something."""
         if self._starter is not None:
-            self._starter.may_ask(-1)
+            self._starter.add_askers(-1)
             self.mailbox.on_mail = self.wake  # before anybody else sets aside what it may need
 
     def wake(self) -> None:
         """Note that it rests no more."""
         if self._starter is not None and self.mailbox.on_mail == self.wake:
-            self._starter.may_ask(1)
+            self._starter.add_askers(1)
             self.mailbox.on_mail = lambda: None
 
     async def stop_children(self, *, resting: bool) -> None:
@@ -301,7 +301,7 @@ class RunState:
 
     def _wait(self, awaited: set[str]) -> None:
         before, self._awaited = self._awaited, awaited
-        self.authority.may_ask(len(awaited) - len(before) + bool(before) - bool(awaited))
+        self.authority.add_askers(len(awaited) - len(before) + bool(before) - bool(awaited))
 
     def at(self, key: str) -> str:
         """Return an address in the step that is under way."""
@@ -317,14 +317,13 @@ class RunState:
     def note_decision(self, key: str, ruling: Ruling) -> Decided:
         """Write the next decision on a call, given the call's place in the step."""
         at = self.at(f"{key}.d")
-        self._decisions[at] += 1
-        number = self._decisions[at]
+        number = self.next_number(at)
         return self.note_ruling(at if number == 1 else f"{at}{number}", ruling)
 
-    def count_hook(self, prefix: str) -> int:
-        """Return the number of the next hook that is asked about a step or a call."""
-        self._decisions[prefix] += 1
-        return self._decisions[prefix]
+    def next_number(self, prefix: str) -> int:
+        """Return the number, from 1, of the next line whose address begins so, such as of a hook or a decision."""
+        self._numbers[prefix] += 1
+        return self._numbers[prefix]
 
     def ask_about(self, key: str, call: Call) -> Ruling:
         """Ask about a proposed call, given its place in the step; one that was allowed before counts anew."""
