@@ -10,12 +10,13 @@
     ├── ModelError                raised by a model callable to say what kind of failure it met
     │   ├── TransientModelError   worth asking again (429, 5xx, overload, lost connection)
     │   └── InvalidModelOutput    the reply has no usable shape
+    ├── NotRecorded               a log has no outcome of an effect that it is to answer for
     ├── SystemFailure             the disk is full, or the system lacks something else: the run cannot go on
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
 
-Others stand where they are raised: `Damaged` and `Diverged` in runtime/log, `InDoubt` in
-runtime/driver.py.
+Others stand where they are raised: `Damaged`, `Diverged` and `Leak` in runtime/log, `InDoubt` in runtime/driver.py,
+`AnswerMismatch` in runtime/schema.
 
 A tool failure is data that the model reads, not an exception of this tree: tools raise builtins, or `ToolFailure` with
 words for the model.

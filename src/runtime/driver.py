@@ -91,17 +91,17 @@ class Driver:
         head = next(iter(record or ()), None)
         self._has_system_clock = isinstance(head, log.RunStarted) and head.clock == "system"
         self._is_live = False
-        self._ready: deque[tuple[Branch, Any]] = deque()
+        self._ready: deque[tuple[Branch, Any]] = deque()  # the branches that go on, each with its value
         self._branches: dict[Branch, None] = {}
-        self._under_way: dict[str, Pending] = {}
-        self._mailboxes: dict[str, Mailbox] = {}
-        self._stops: dict[str, str] = {}
-        self._begun = self._entered = 0
+        self._under_way: dict[str, Pending] = {}  # by address
+        self._mailboxes: dict[str, Mailbox] = {}  # by the place of the agent
+        self._stops: dict[str, str] = {}  # why each scope was stopped
+        self._begun = self._entered = 0  # how many effects the run began, and what entered in its step
         self.is_closed = False  # whether nobody says anything more
         self.is_idle = False  # whether the run waits for somebody outside alone
         self.focus: str | None = None  # of a summary that somebody asks for
         self.asked: list[log.PlanAsked | log.UndoAsked] = []  # what the agent of the run has not yet done
-        self._came: list[tuple[int, log.Entered]] = []
+        self._came: list[tuple[int, log.Entered]] = []  # what entered, each with its time
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Exchange:
         self._connection, self._deadline = connection, deadline
         self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._framing = bytearray()
-        self._room = 8 * MAX_BODY + 16 * MAX_HEAD  # room for framing, but not any
+        self._room = 8 * MAX_BODY + 16 * MAX_HEAD  # bytes that may still come, with those of the framing
 
     def send(self, target: Target) -> None:
         """Send the request."""

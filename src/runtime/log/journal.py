@@ -3,7 +3,7 @@
 record    nothing is past
 resume    some of it is past
 replay    all of it is past
-check     all of it is past, and differences are collected
+check     nothing is past: the lines are compared with the recorded ones once the run has been made again
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ def steps_of(events: Iterable[log.Event]) -> list[StepView]:
         events: Its lines.
 
     Raises:
-        LookupError: A line stands at an address that no run has; so does ValueError.
+        LookupError: A line stands at an address that no run has.
+        ValueError: Likewise.
     """
     agents: dict[str, list[StepView]] = {"": []}
     steps: dict[str, StepView] = {}

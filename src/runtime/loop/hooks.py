@@ -5,7 +5,7 @@
     after_call     about a result                  {"deny": REASON}, {"result": {...}}
     on_stop        about the final answer          {"send_back": MESSAGE}
 
-None says nothing. Any other answer denies, and so does a hook that raises or takes too long. Several are asked in
+None and {} say nothing. Any other answer denies, and so does a hook that raises or takes too long. Several are asked in
 order, and the first that denies decides. What a hook said is a line of the log, so a replay asks none.
 """
 
@@ -27,7 +27,7 @@ from ..policy.leaf import Verdict
 from .authority import Ruling
 from .state import RunState
 
-# other arguments for a call; sending back in a run
+# how often hooks may give a call other arguments, and send back what answers a run or turn
 MAX_CHANGES: Final = 3
 _MAY_SAY: Final[dict[str, dict[str, type]]] = {
     "before_model": {"stop": str},

@@ -101,7 +101,7 @@ class Window:
     def older_half(self, keep: int) -> int:
         """Return of how many messages a summary may stand in the place, so that results stay with their calls.
 
-        None where that would be less than a quarter of all, which is not worth asking a model.
+        0 where these hold no more than a quarter of all bytes, which is not worth asking a model.
         """
         size = found = saved = 0
         for number, text in enumerate(self._texts[: max(0, len(self._texts) - keep + 1)]):

@@ -47,7 +47,7 @@ from .rules import RULES
 GATE_ERROR = "gate_error"
 # for whoever does not read on what an allow rests
 _ALLOWED = Verdict("allow", "", "", "")
-_MET = (Reach, Touch, Withheld, Result)  # by a tool of the run, or its result
+_MET = (Reach, Touch, Withheld, Result)  # what a tool of the run meets while it works, and its result
 _KINDS = (Call, Step, *_MET)
 
 

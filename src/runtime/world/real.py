@@ -44,13 +44,13 @@ class Real(Performer):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._entering: deque[Entered] = deque()
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
-        self._whys: dict[str, str] = {}
-        self._left: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[Any]] = {}  # by the address of the effect
+        self._whys: dict[str, str] = {}  # why each was cancelled, likewise
+        self._left: set[str] = set()  # the effects whose threads may still be at work
         self._happened: deque[tuple[int, Outcome | Entered | BaseException]] = deque()
-        self._bell: asyncio.Future[None] | None = None
+        self._bell: asyncio.Future[None] | None = None  # is done once something has happened
         self._cancelled: asyncio.CancelledError | None = None
-        self._zero = self._last = 0
+        self._zero = self._last = 0  # when the run began by the system's clock; when something happened last
 
     def stop(self, scope: str = "", why: str = "cancelled") -> None:
         """Stop a part of the run, from any thread: "" all of it, `3.c1` a call, `3.c1/` the agent that it started.

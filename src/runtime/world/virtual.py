@@ -46,6 +46,7 @@ class Virtual(Performer):
     ) -> None:
         super().__init__(workspace, fault)
         self._answers = answers
+        # by address, of each effect under way: when it ends, its number, and what comes of it
         self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
         self._arrivals = list(arrivals)
         self._turns = deque(turns)
