@@ -13,10 +13,13 @@ from msgspec import structs
 
 import tachograph
 from tachograph import Agent, Fallback, LLMInput, LLMOutput, Policy
+from tachograph.evidence.record_files import derive
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, ModelError, TransientModelError
-from tachograph.runtime.log.events import Failed, ModelReplied, StepEnded
+from tachograph.runtime.log.events import Failed, ModelReplied, StepEnded, Waited
 from tachograph.runtime.log.journal import Diverged
+from tachograph.runtime.log.lines import read_log
+from tachograph.runtime.log.steps import steps_of
 from tachograph.runtime.log.values import Usage
 from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
@@ -114,18 +117,23 @@ def test_a_fallback_is_recorded_and_paid(tmp_path: Path) -> None:
     assert tachograph.resume(agent(), tmp_path / "again").answer == "done"
 
 
-def test_an_outcome_does_not_say_which_model_was_asked(tmp_path: Path) -> None:
+def test_an_outcome_does_not_say_what_was_asked_or_of_which_model(tmp_path: Path) -> None:
     """A log that was changed as a whole, so that it holds in itself."""
     agent = Agent(Fallback([first, second]), [], policy())
     made = tachograph.record(agent, "?", out=tmp_path / "run")
-    for number in (0, 2, -1):
-        events = [
-            structs.replace(it, fallback=number) if isinstance(it, ModelReplied) else it for it in made.events
-        ]
-        (tmp_path / "run/state.jsonl").write_bytes(log_of(events))
+    (reply,) = (it for it in made.events if isinstance(it, ModelReplied))
+    other = Waited(at=reply.at, t=reply.t, took=reply.took)
+    for forged in (*(structs.replace(reply, fallback=number) for number in (0, 2, -1)), other):
+        data = log_of([forged if it is reply else it for it in made.events])
+        (tmp_path / "run/state.jsonl").write_bytes(data)
         with pytest.raises(Diverged):
             tachograph.replay(agent, tmp_path / "run")
         assert verify(tmp_path / "run", "run") != []
+    events = [line.event for line in read_log(data)]
+    for name, content in derive(data, events, steps_of(events), {"<policy>": ""}, {}).items():
+        (tmp_path / "run" / name).write_bytes(content)
+    assert verify(tmp_path / "run", "run") == []
+    assert ("EFFECT", reply.at) in [(it.kind, it.at) for it in tachograph.check(agent, tmp_path / "run")]
 
 
 def test_prices_decide_only_what_they_are_held_against(

@@ -24,8 +24,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ..fail.errors import NotRecorded, TachographError
-from .branches import Branch, Mailbox, Pending, World, redacted
-from .effects import AskModel, AskPerson, Effect, Wait
+from .branches import Branch, Mailbox, Pending, World, fits, redacted
+from .effects import AskPerson, Effect, Wait
 from .log import events as log
 from .log.addresses import is_in, place_of, step_of
 from .log.journal import Diverged, Journal
@@ -232,9 +232,8 @@ class Driver:
         return pending if self._is_live else None
 
     def _end(self, pending: Pending, outcome: log.Outcome) -> None:
-        effect = pending.effect
-        if type(effect) is AskModel and getattr(outcome, "fallback", effect.fallback) != effect.fallback:
-            raise Diverged(outcome, None)  # which model was asked is not for the outcome to say
+        if not fits(pending.effect, outcome):
+            raise Diverged(outcome, None)  # what was asked, and of which model, is not for the outcome to say
         self._under_way.pop(pending.at, None)
         self.journal.append(outcome)
         self._ready.append((pending.branch, outcome))
@@ -332,7 +331,7 @@ class Driver:
                 return
             made = redacted(self._redactor, await self._world.perform(pending))
             outcome = self._at_time(made, pending, recorded, 0 if recorded is None else recorded.took)
-        if outcome is None:
+        if outcome is None or not fits(pending.effect, outcome):
             raise NotRecorded(pending.at)
         self.now = max(self.now, pending.base + outcome.t)
         self._end(pending, outcome)
