@@ -140,6 +140,24 @@ def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
     assert verify(project / "late", "late") == []
 
 
+async def test_a_cancelled_run_can_be_left_to_a_resume(project: Path) -> None:
+    asked = asyncio.Event()
+
+    async def model(_: LLMInput) -> LLMOutput:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    agent, out = agent_of(project, model), project / "out"
+    task = asyncio.ensure_future(tachograph.arecord(agent, "?", out=out, leaves=True))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    made = await tachograph.aresume(agent, out, started=lambda world: world.stop("", "cancelled"))
+    assert made.ending == "cancelled" and verify(out, "out") == []
+
+
 @pytest.mark.parametrize("ending", ["cancelled", "final_answer"])
 async def test_a_cancelled_run_leaves_a_whole_record(project: Path, ending: str) -> None:
     """It is cancelled while the model is asked, or while the files are put on the disk, which no loop waits for."""

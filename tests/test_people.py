@@ -98,8 +98,9 @@ def test_a_word_that_decides_nothing_is_named(project: Path) -> None:
 
 def test_a_person_sees_the_call_and_why(project: Path) -> None:
     seen: list[AskPerson] = []
-    agent_of(project, seen.append, timeout_s=77).run("?")
+    made = agent_of(project, seen.append, timeout_s=77).run("?")
     (question,) = seen
+    assert question.run_id == made.run_id
     assert (question.call.name, question.call.arguments) == ("echo", {"text": "a"})
     assert (question.rule, question.timeout_s) == ("approval", 77)
     assert question.place.endswith("#/approval/required_for/echo")
@@ -199,7 +200,7 @@ async def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
             await asyncio.sleep(0)
             said.append(capsys.readouterr().err)
 
-    question = AskPerson(Call("tc_1_0", "echo", {}), "approval", "", "", "", BOUND)
+    question = AskPerson(Call("tc_1_0", "echo", {}), "approval", "", "", "", BOUND, "run")
     with open(end, encoding="utf-8") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         first, second = (asyncio.create_task(approve_at_terminal(question)) for _ in "ab")

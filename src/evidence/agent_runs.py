@@ -193,6 +193,7 @@ async def arecord(
     replace: bool = False,
     listen: Listen | None = None,
     started: Callable[[Real], None] | None = None,
+    leaves: bool = False,
     **options: Unpack[RunOptions],
 ) -> RunResult:
     """Do as `record` does in the running event loop.
@@ -206,6 +207,7 @@ async def arecord(
         replace: Likewise.
         listen: Likewise.
         started: Is given the world of the run, whose `stop` may be called from any thread.
+        leaves: Whether a cancellation leaves the run to a resume instead.
         **options: `seed`, `history`, `deps` and `deadline_s`, see RunOptions.
 
     Raises:
@@ -213,7 +215,7 @@ async def arecord(
         InputError: Likewise.
     """
     folder = cleared(folder_of(agent, out), replace=replace)
-    source = new_run(agent, question, options, leaves=False, started=started)
+    source = new_run(agent, question, options, leaves=leaves, started=started)
     return agent.result_of(await recording.record_async(source, folder, listen))
 
 
@@ -241,7 +243,13 @@ def resume(
 
 
 async def aresume(
-    agent: Agent, out: str | Path, *, settled: Words | None = None, listen: Listen | None = None
+    agent: Agent,
+    out: str | Path,
+    *,
+    settled: Words | None = None,
+    listen: Listen | None = None,
+    started: Callable[[Real], None] | None = None,
+    leaves: bool = False,
 ) -> RunResult:
     """Do as `resume` does in the running event loop; a cancellation is as of `arecord`.
 
@@ -250,15 +258,17 @@ async def aresume(
         out: Likewise.
         settled: Likewise.
         listen: Likewise.
+        started: As of `arecord`.
+        leaves: Likewise.
     """
     folder = folder_of(agent, out).absolute()
-    source = _open_run(agent, folder, leaves=False)
+    source = _open_run(agent, folder, leaves=leaves, started=started)
     return agent.result_of(await recording.resume_async(source, folder, settled or {}, listen))
 
 
-def _open_run(agent: Agent, folder: Path, *, leaves: bool = True) -> AgentRun:
+def _open_run(agent: Agent, folder: Path, **rest: Any) -> AgentRun:
     """Return an open run that is not a conversation. Raises as `resume` does."""
-    source = AgentRun.of(agent, partial_of(folder), leaves=leaves)
+    source = AgentRun.of(agent, partial_of(folder), **rest)
     if source.run_spec().is_session:
         raise InputError("this run is a conversation", file=str(folder), remedy="go on in a Session there")
     return source

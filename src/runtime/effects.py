@@ -72,6 +72,7 @@ class AskPerson(_Repeatable, frozen=True):
         reason: Why a person is asked.
         digest: Of tool, arguments, policy version, run and address: an answer belongs to one question.
         timeout_s: Seconds after which silence is a refusal.
+        run_id: The name of the run.
     """
 
     call: Call
@@ -80,6 +81,7 @@ class AskPerson(_Repeatable, frozen=True):
     reason: str
     digest: str
     timeout_s: int
+    run_id: str
 
 
 class AskHook(_Repeatable, frozen=True):

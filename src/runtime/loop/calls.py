@@ -126,9 +126,9 @@ def _decide(run: RunState, key: str, call: Call) -> log.Decided:
 async def _ask_person(run: RunState, key: str, call: Call, decided: log.Decided) -> Told:
     """Ask a person about a call, and make it if the answer is yes."""
     at, policy = run.at(f"{key}.p"), run.authority.chain[decided.above].gate.policy
-    parts = [call.name, call.arguments, policy.version, run.spec.run_id, at]
-    asked, timeout_s = digest(canonical(parts)), policy.approval_timeout_s
-    question = AskPerson(call, decided.rule, decided.place, decided.reason, asked, timeout_s)
+    run_id, timeout_s = run.spec.run_id, policy.approval_timeout_s
+    asked = digest(canonical([call.name, call.arguments, policy.version, run_id, at]))
+    question = AskPerson(call, decided.rule, decided.place, decided.reason, asked, timeout_s, run_id)
     answer = await run.driver.perform(at, question)
     if isinstance(answer, log.Stopped):
         return stopped(run, answer)
