@@ -27,6 +27,7 @@ TOOLS = {
     "plain": [NOTE, {**NOTE, "name": "other"}],
     "added": [NOTE, {**NOTE, "name": "other"}, {**NOTE, "name": "third"}],
     "removed": [NOTE],
+    "twice": [NOTE, NOTE, {**NOTE, "name": "other"}],
     "marked": [{**NOTE, "inputSchema": {"type": "object", "properties": {"text": MARKED}}}],
     "many": [{**NOTE, "name": f"t{number}"} for number in range(10_000)],
     "odd": [{**NOTE, "name": "no name\u001b[2J"}],

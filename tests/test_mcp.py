@@ -205,7 +205,7 @@ FAILURES = {
     "wrong_id": "TimeoutError",
     "batched": "TimeoutError",
     "slow": "TimeoutError",
-    "many": "OSError",
+    **dict.fromkeys(("many", "twice"), "OSError"),
     **dict.fromkeys("description schema annotation title renamed added removed".split(), "PermissionError"),
 }
 

@@ -211,7 +211,7 @@ def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
         remedy = "check the URL, and which headers it wants" if place.url else by_hand
         where = place.url or " ".join(place.command)
         why = system_reason(error) if place.passed else error.strerror or error or type(error).__name__
-        raise InputError(f"no MCP server answers ({why})", file=where, remedy=remedy) from None
+        raise InputError(f"no MCP server can be used there ({why})", file=where, remedy=remedy) from None
     connection.close()
     return connection.offered
 
@@ -240,6 +240,8 @@ async def _offered(client: Client) -> dict[str, dict[str, Any]]:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             definition = as_json(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+            if tool.name in found:
+                raise OSError(0, f"the server offers two tools of the name {tool.name!r:.80}")
             found[definition.pop("name")] = definition
         cursor = page.next_cursor
         if not cursor or len(found) > MOST_TOOLS:  # some servers end with an empty one
