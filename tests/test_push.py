@@ -56,11 +56,15 @@ def pushed(name: str) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     "name", ["canonical/v1", "failure_modes/retry_exhaustion", "policy_gates/pg2_sandbox_escape"]
 )
-def test_a_receiver_gets_what_the_trace_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in {"OTEL_ATTRIBUTE_COUNT_LIMIT": "1", "OTEL_SDK_DISABLED": "true"}.items():
+def test_a_receiver_gets_what_the_trace_holds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login other password other")
+    otel = {"OTEL_ATTRIBUTE_COUNT_LIMIT": "1", "OTEL_SDK_DISABLED": "true"}
+    for variable, value in {**otel, "NETRC": f"{tmp_path}/netrc"}.items():
         monkeypatch.setenv(variable, value)
-    code, _, ((headers, body),) = push(name, "--header", "key=a=b")
-    assert (code, headers["key"]) == (0, "a=b")
+    code, _, ((headers, body),) = push(name, "--header", "authorization=a=b")
+    assert (code, headers["authorization"]) == (0, "a=b")
     got = {span.span_id: span for span in spans_in(body)}
     held = read((ROOT / "runs" / name / "trace.json").read_bytes())
     assert len(got) == len(held)

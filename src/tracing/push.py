@@ -70,6 +70,7 @@ class _Session(Session):
     def request(self, *args: Any, **options: Any) -> Response:
         """Send a request. Raises an error also for an answer that the exporter wrongly takes for a success."""
         self.headers["Accept-Encoding"] = "identity"  # what is unpacked has no bound
+        self.auth = lambda request: request  # or ~/.netrc would replace a header that was given
         try:
             with super().request(*args, **{**options, "stream": True}) as response:
                 body = response.raw.read(65_536)  # an answer may have no end
