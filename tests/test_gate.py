@@ -188,6 +188,17 @@ def test_of_very_many_errors_one_is_told() -> None:
             parse("policy", f"schema: policy/v1\n{text}\n")
 
 
+def test_arguments_are_held_to_their_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    first_mismatch = SchemaValidator.first_mismatch
+    monkeypatch.setattr(
+        SchemaValidator, "first_mismatch", lambda own, data: asked.append(data) or first_mismatch(own, data)
+    )
+    call = {"name": "t", "arguments": {"n": "1"}}
+    said = decide(POLICY, [TOOL], [call])
+    assert [it.rule_id for it in said] == ["arg_schema"] and len(asked) == 1
+
+
 def test_patterns_are_linear_and_may_be_large() -> None:
     """An engine that backtracks would stand still here."""
     assert SchemaValidator({"pattern": "(a|a)*b(a+)+c"}).first_mismatch("a" * 100_000 + "b" + "a" * 100_000)

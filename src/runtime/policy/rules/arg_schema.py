@@ -24,10 +24,12 @@ class ArgumentsPoint(Struct, frozen=True):
     Attributes:
         arguments: The arguments.
         tool: The tool whose schema they have to fit.
+        found: What they were found to be by each mode: a verdict names it, and a schema may be slow.
     """
 
     arguments: dict[str, Any]
     tool: Tool
+    found: dict[str, Mismatch | None] = {}
 
 
 class Enforcement(Leaf[ArgumentsPoint]):
@@ -42,11 +44,14 @@ class Enforcement(Leaf[ArgumentsPoint]):
 
     def mismatch(self, point: ArgumentsPoint) -> Mismatch | None:
         """Return where arguments do not fit, None where they do."""
-        wrong = point.tool.input_validator(strict=True).first_mismatch(point.arguments)
-        if wrong is None or self.mode == "strict":
-            return wrong
-        # asked second: without limits, `not` and `oneOf` may refuse what fits with them
-        return point.tool.input_validator(strict=False).first_mismatch(point.arguments)
+        # without limits, `not` and `oneOf` may refuse what fits with them
+        for mode in dict.fromkeys(("strict", self.mode)):
+            if mode not in point.found:
+                validator = point.tool.input_validator(strict=mode == "strict")
+                point.found[mode] = validator.first_mismatch(point.arguments)
+            if point.found[mode] is None:
+                return None
+        return point.found[self.mode]
 
     def allows(self, point: ArgumentsPoint) -> bool:
         return self.mismatch(point) is None
