@@ -62,10 +62,11 @@ async def check_async(source: RunSource, folder: Path, name: str) -> list[Differ
     rerun = _Rerun(source, record)
     await rerun.make(inputs)
     kinds = {*map(type, record)}
-    # what the record answered and what was stopped is not performed, so that what it read is not read again; and a fork
-    # of a conversation in code names the inputs of later turns of that, too
+    # what the record answered, what was stopped and what comes after the end here is not performed, so that what it
+    # read is not read again; and a fork of a conversation in code names the inputs of later turns of that, too
     is_fork = not source.is_scripted and source.head().forked is not None
-    moved = moved_inputs(inputs, rerun.read, is_all=not (rerun.is_answered or Stopped in kinds or is_fork))
+    reads_less = rerun.is_answered or rerun.cut_off is not None or Stopped in kinds or is_fork
+    moved = moved_inputs(inputs, rerun.read, is_all=not reads_less)
     uncalled = {tool.name: tool.file for tool in source.tools if tool.file not in inputs}
     moved |= moved_offers(uncalled, record, rerun.made)
     tools = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
