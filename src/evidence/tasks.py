@@ -324,8 +324,9 @@ class Task(AgentFile):
         for key in ("approvals", "faults"):
             items = getattr(self.spec, key)
             # of several at one address the first is what happens there
-            firsts = (next((n for n, it in enumerate(items) if it.is_at(event.at)), -1) for event in events)
-            for n in sorted({*range(len(items))}.difference(firsts)):
+            places = {event.at for event in events} if items else ()
+            firsts = {next((n for n, it in enumerate(items) if it.is_at(at)), -1) for at in places}
+            for n in sorted({*range(len(items))} - firsts):
                 warn("%s", self.error(f"/{key}/{n}", "the run never came to it", "correct or remove it"))
         return missed_expectations(self.spec.expected, events)
 

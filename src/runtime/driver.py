@@ -232,8 +232,6 @@ class Driver:
         return pending if self._is_live else None
 
     def _end(self, pending: Pending, outcome: log.Outcome) -> None:
-        if not fits(pending.effect, outcome):
-            raise Diverged(outcome, None)  # what was asked, and of which model, is not for the outcome to say
         self._under_way.pop(pending.at, None)
         self.journal.append(outcome)
         self._ready.append((pending.branch, outcome))
@@ -278,6 +276,10 @@ class Driver:
     def _happen_again(self, recorded: log.Event) -> None:
         """Let happen what the log says happened next."""
         if isinstance(recorded, log.Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
+            if not fits(pending.effect, recorded):
+                raise Diverged(
+                    recorded, None
+                )  # what was asked, and of which model, is not for the outcome to say
             self.now = pending.base + recorded.t
             self._end(pending, recorded)
         elif isinstance(recorded, log.Entered) and (
