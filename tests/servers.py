@@ -227,7 +227,10 @@ class Internet:
 
 
 class McpOverHttp(BaseHTTPRequestHandler):
-    """An MCP server over streamable HTTP that answers in JSON; `huge` is an answer without end, some are errors."""
+    """An MCP server over streamable HTTP that answers in JSON, or `half` in an event.
+
+    `huge` is an answer without end, some are errors.
+    """
 
     errors: ClassVar = {"keylost": -32001, "keywrong": -32603, "keyodd": -32001}
 
@@ -254,10 +257,14 @@ class McpOverHttp(BaseHTTPRequestHandler):
             answer = {"error": {"code": self.errors[said], "message": said}}
         self.rfile.read(1 if said == "keyhangs" else 0)  # until the client has gone
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
+        if said == "keyhalf":
+            body = b"data: " + body.replace(b"half", rb"hal\ud83d") + b"\n\n"
         is_huge = said == "keyhuge"
         answered = {"keylost": 404, "keyfails": 500}.get(said, 200 if result else 404)
         self.send_response(answered if "id" in asked else 202)
-        self.send_header("content-type", "text/event-stream" if said == "keyended" else "application/json")
+        self.send_header(
+            "content-type", "text/event-stream" if said in ("keyended", "keyhalf") else "application/json"
+        )
         self.send_header("mcp-session-id", "1")
         encoding = {"keyzipped": "gzip", "keydeflated": "deflate"}.get(said, "identity")
         self.send_header("content-encoding", encoding)

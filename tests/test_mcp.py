@@ -137,7 +137,7 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize("text", "hello wrong odd huge zipped deflated lost ended hangs".split())
+@pytest.mark.parametrize("text", "hello half wrong odd huge zipped deflated lost ended hangs".split())
 def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     lock = tmp_path / "mcp.lock"
     with served() as url:
@@ -148,7 +148,7 @@ def test_a_server_over_http(tmp_path: Path, text: str, caplog: pytest.LogCapture
         policy = {**POLICY, **READS, **RETRY}
         made = Agent(model_of_one_call(text), [server], Policy.from_dict(policy)).run("What?")
     results = {it: [{"text": f"key{it}", "is_error": True}] for it in ("wrong", "odd")}
-    results["hello"] = [{"text": "keyhello"}]
+    results |= {"hello": [{"text": "keyhello"}], "half": [{"text": "keyhal?"}]}
     assert [it.result for it in made.events if isinstance(it, ToolReturned)] == results.get(text, [])
     errors = ["TimeoutError"] * 2 if text == "hangs" else ["ConnectionError"] * (text not in results)
     assert [it.error for it in made.events if isinstance(it, Failed)] == errors

@@ -262,6 +262,11 @@ def _text_of(item: Any) -> str:
     return f"[{' '.join(str(it) for it in named if it)}{size}]"
 
 
+def _whole(text: bytes) -> bytes:
+    """Return JSON with `?` for each half of a character, which the SDK does not read."""
+    return _ESCAPED.sub(lambda it: it[1] or b"?", text) if b"\\ud" in text.lower() else text
+
+
 @contextlib.asynccontextmanager
 async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     """Yield what the SDK takes as a transport."""
@@ -273,6 +278,17 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
 
     from ..models.providers.model import AnswerStream  # needs what only the SDK brings
 
+    class Lines(AnswerStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            begun: list[bytes] = []  # pieces of a line
+            async for piece in super().__aiter__():
+                rest, end, begins = piece.rpartition(b"\n")
+                if end:
+                    yield _whole(b"".join([*begun, rest, end]))
+                    begun = []
+                begun.append(begins)
+            yield _whole(b"".join(begun))
+
     async def bound(response: httpx2.Response) -> None:  # an answer of JSON is read as a whole
         _STATUSES.get([]).append(response.status_code)
         if response.request.method == "POST":  # to a GET, a server without a stream of its own says 405
@@ -282,7 +298,7 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
         if (encoding := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             said[:] = f"content-encoding: {encoding}".encode()
             raise OSError(0, "an answer is compressed")
-        response.stream = AnswerStream(response.stream, _MOST_BODY, OSError(0, "an answer is too long"))
+        response.stream = Lines(response.stream, _MOST_BODY, OSError(0, "an answer is too long"))
 
     headers = {"accept-encoding": "identity"} | {name: text.strip() for name, text in place.headers.items()}
     if place.passed:
@@ -325,7 +341,6 @@ async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
     assert stdin is not None and stdout is not None and stderr is not None
     told, messages = anyio.create_memory_object_stream[Any](0)
     out, written = anyio.create_memory_object_stream[Any](0)
-
     warn_once = cache(warn)
 
     async def read() -> None:
@@ -333,9 +348,7 @@ async def _stdio(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
             with contextlib.suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 while line := await stdout.readline():  # one that is too long is a ValueError, and ends it
                     try:
-                        if b"\\ud" in line.lower():  # the SDK does not read half of a character
-                            line = _ESCAPED.sub(lambda it: it[1] or b"?", line)
-                        parsed = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        parsed = jsonrpc_message_adapter.validate_json(_whole(line), by_name=False)
                     except (ValueError, RecursionError):
                         warn_once("%s printed a line that is no JSON-RPC message", place.command[0])
                     else:
@@ -382,7 +395,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
     # else its pipes are closed when nothing refers to them any more, which may be after the loop
-    transport = getattr(process, "_transport", None)
-    if transport is not None:
+    if (transport := getattr(process, "_transport", None)) is not None:
         transport.close()
         await asyncio.sleep(0)
