@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -244,6 +245,16 @@ def script(*turns: Any) -> Any:
         if turn is None or isinstance(turn, str):
             return LLMOutput(final_answer=asked.messages[-1]["content"] if turn is None else turn)
         return LLMOutput(tool_calls=[ToolCall(*call) for call in turn])
+
+    return model
+
+
+def hanging(begun: Any) -> Any:
+    """A model, a person or the function of a tool that sets an event when it is asked, and never answers."""
+
+    async def model(*asked: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
 
     return model
 

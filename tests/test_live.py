@@ -25,7 +25,7 @@ from tachograph.runtime.run import make_run
 from tachograph.runtime.world import perform, real
 from tachograph.runtime.world.real import Real
 from tachograph.runtime.world.virtual import run_now
-from tests.project import POLICY, merged
+from tests.project import POLICY, hanging, merged
 
 CLOSED = {"type": "object", "additionalProperties": False}
 TEXT = {**CLOSED, "properties": {"text": {"type": "string"}}}
@@ -63,16 +63,6 @@ def replayed(of: Agent, events: list[Event]) -> None:
     head: Any = events[0]
     spec = of.spec(head.question, run_id=head.run_id, seed=head.seed)
     assert run_now(make_run(spec, head, None, lines)).journal.events == events
-
-
-def hanging(begun: asyncio.Event | threading.Event) -> Any:
-    """Return a function that tells when it is called, and then hangs."""
-
-    async def hang(arguments: Any, io: Any) -> Any:
-        begun.set()
-        await asyncio.Event().wait()
-
-    return hang
 
 
 def test_a_plain_function_that_returns_something_to_await() -> None:

@@ -20,7 +20,7 @@ from tachograph.runtime.log.events import Answered, Event, StopAsked, ToolReturn
 from tachograph.runtime.log.values import Call
 from tachograph.runtime.world.real import Real
 from tests.deaths import ended, forked
-from tests.project import POLICY, make_project, merged, script
+from tests.project import POLICY, hanging, make_project, merged, script
 
 BOUND = 60
 
@@ -43,10 +43,6 @@ def said_in(events: list[Event]) -> Answered:
 async def soon(question: AskPerson) -> Answer:
     await asyncio.sleep(0)
     return Answer("allow", "lead", "no harm")
-
-
-def leave(question: AskPerson) -> Any:
-    raise SystemExit
 
 
 def cancel(question: AskPerson) -> Any:
@@ -72,7 +68,7 @@ PEOPLE: list[tuple[Any, str, str]] = [
     (lambda question: Answer("yes"), "silence", "approval_refused"),  # type: ignore[arg-type]
     (lambda question: Answer("allow", why=UNPRINTABLE), "silence", "approval_refused"),
     (lambda question: 1 / 0, "silence", "approval_refused"),
-    (leave, "silence", "approval_refused"),
+    (sys.exit, "silence", "approval_refused"),
     (cancel, "silence", "approval_refused"),
     (cancel_later, "silence", "approval_refused"),
 ]
@@ -118,11 +114,7 @@ def test_a_person_changes_no_call(project: Path) -> None:
 
 
 def test_nobody_answers_in_time(project: Path) -> None:
-    async def never(question: AskPerson) -> Answer:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    result = agent_of(project, never, timeout_s=1).run("?")
+    result = agent_of(project, hanging(asyncio.Event()), timeout_s=1).run("?")
     assert (said_in(result.events).answer, result.ending) == ("silence", "approval_refused")
 
 
@@ -130,10 +122,9 @@ def test_nobody_answers_in_time(project: Path) -> None:
 async def test_a_question_can_be_stopped(project: Path, scope: str) -> None:
     worlds: list[Real] = []
 
-    async def never(question: AskPerson) -> Answer:
+    async def never(question: AskPerson) -> Any:
         worlds[0].stop(scope)
         await asyncio.Event().wait()
-        raise AssertionError
 
     result = await agent_of(project, never).arun("?", started=worlds.append)
     assert result.ending == ("final_answer" if scope else "cancelled")
