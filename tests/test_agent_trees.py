@@ -60,10 +60,8 @@ def tree(
     """Return the root of three levels, given what they are made of from the root down; the middle one may plan."""
     last = Agent(models[2], tools, policies[2])
     leaf, to_leaf = last.as_tool("leaf", "Help."), last.as_tool("to_leaf", "Help.", hands_over=True)
-    mate, both = (
-        last.as_tool("mate", "Help.", stays=True),
-        parallel(leaf, sequence(leaf)).as_tool("both", "Help."),
-    )
+    mate = last.as_tool("mate", "Help.", stays=True)
+    both = parallel(leaf, sequence(leaf)).as_tool("both", "Help.")
     more = [*tools, leaf, to_leaf, mate, both, "send_message", "stop_agent"]
     middle = Agent(models[1], more, policies[1], plan=plan).as_tool("middle", "Help.")
     return Agent(models[0], [*more, middle], policies[0], **rest)
@@ -74,11 +72,9 @@ CONDITIONS = [{}, {"arguments": {"/text": {"maxLength": 2}}}, {"limits": {"calls
 
 def random_policy(draw: random.Random) -> Policy:
     refused = draw.choice(["", "say", "note", "leaf", "think", "send"])
+    allowed = [it for it in NAMES if it != refused]
     return policy(
-        tool_registry={
-            "allowed": [it for it in NAMES if it != refused],
-            "denied": [refused][: bool(refused)],
-        },
+        tool_registry={"allowed": allowed, "denied": [refused][: bool(refused)]},
         sandbox={"mounts": {"book": "write", "box": draw.choice(["read", "write"])}},
         tools={"say": draw.choice(CONDITIONS[:3]), "note": draw.choice(CONDITIONS)},
         loop_budget={"max_tool_calls": draw.choice([99, 9, 6])},
@@ -98,10 +94,8 @@ def random_tree(draw: random.Random, root: Path) -> Agent:
     def steps(*names: str) -> Any:
         turns = [draw.choices(names, k=draw.randint(1, 3)) for _ in range(draw.randint(1, 2))]
         to_mate = {"send_message": {"to": "mate", "text": "more"}, "stop_agent": {"agent": "mate"}}
-        takes = dict.fromkeys(["middle", "leaf", "mate", "both"], "task") | {
-            "to_leaf": "why",
-            "exit_plan": "plan",
-        }
+        takes = dict.fromkeys("middle leaf mate both".split(), "task")
+        takes |= {"to_leaf": "why", "exit_plan": "plan"}
 
         def call(name: str, n: int) -> Any:
             return name, to_mate.get(name) or ({takes[name]: f"{n}"} if name in takes else {"n": n})
@@ -439,12 +433,8 @@ def test_a_check_does_not_guess_which_of_two_that_overlap_was_first(
     async def model(asked: LLMInput) -> LLMOutput:
         task, path = asked.messages[0]["content"], "box/a.txt"
         if asked.step_index == 1:
-            call = (
-                ToolCall("say", {"path": path})
-                if task == "say"
-                else ToolCall("note", {"path": path, "text": task})
-            )
-            return LLMOutput(tool_calls=[call])
+            call = ("say", {}) if task == "say" else ("note", {"text": task})
+            return LLMOutput(tool_calls=[ToolCall(call[0], {"path": path, **call[1]})])
         await turn(f"told {task}")
         return LLMOutput(final_answer=task)
 

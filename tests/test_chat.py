@@ -349,9 +349,8 @@ def test_an_agent_in_code_is_talked_with(project: Path, begin: Any) -> None:
     terminal.type("y\r", "turn 1: ")
     terminal.type("\x03", "press Ctrl-C again")
     terminal.type("\x03")
-    assert (
-        terminal.ends() == 130 and "left open; `tachograph chat mine/talk --agent app:agent`" in terminal.text
-    )
+    assert terminal.ends() == 130
+    assert "left open; `tachograph chat mine/talk --agent app:agent`" in terminal.text
     terminal = begin(*words)
     terminal.type("two\r", "approval: tool", label="[y/n]")
     terminal.type("n\r", "[y/n] n", label="Why not?")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +77,7 @@ def test_a_changed_input_is_found(
 def test_comments_and_layout_move_nothing(tmp_path: Path, file: str) -> None:
     _, folder = recorded(tmp_path, "call")
     path = tmp_path / file
-    path.write_text(
-        "# a comment\n\n" + re.sub(", ", ",\n  ", path.read_text(encoding="utf-8")), encoding="utf-8"
-    )
+    path.write_text("# a comment\n\n" + path.read_text().replace(", ", ",\n  "))
     assert check(load_task(tmp_path / "tasks/s/call.yaml"), folder, "run") == []
 
 

@@ -72,11 +72,8 @@ def test_packages_of_extras_that_are_missing_are_named(
     missing = ("openai", "rich", "prompt_toolkit")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else name)
     found = findings(capsys, 0)
-    assert [(it["status"], it["what"]) for it in found] == [
-        ("warn", "packages for `tachograph chat`"),
-        ("warn", "packages for live models"),
-        ("warn", "packages for views"),
-    ]
+    parts = [f"packages for {it}" for it in ("`tachograph chat`", "live models", "views")]
+    assert [(it["status"], it["what"]) for it in found] == [("warn", part) for part in parts]
     assert "openai" in found[1]["words"] and "tachograph[live]" in found[1]["words"]
 
 

@@ -99,12 +99,10 @@ def test_a_condition_demands_its_type(name: str) -> None:
 
 
 def test_each_step_of_a_pointer_demands_its_type() -> None:
-    for pointer, values in (
-        ("/x/y", ["text", 1, None, [], [{"y": 1}]]),
-        ("/l/*", ["text", 1, None, {"0": 1}]),
-    ):
+    for pointer, odd in (("/x/y", [[], [{"y": 1}]]), ("/l/*", [{"0": 1}])):
+        given = [{pointer[1]: value} for value in ("text", 1, None, *odd)]
         for condition in ({"maximum": 9}, {"in": [1]}):
-            found = ruled("arguments", {pointer: condition}, *({pointer[1]: value} for value in values))
+            found = ruled("arguments", {pointer: condition}, *given)
             assert {*found} == {("deny", "arguments")}
 
 
@@ -121,10 +119,8 @@ def test_a_condition_that_can_say_nothing_is_refused(section: str) -> None:
 
 
 def test_an_absent_argument_is_its_default() -> None:
-    assert ruled("arguments", {"/n": {"maximum": 4}}, {}, {"n": 4}) == [
-        ("deny", "arguments"),
-        ("allow", "tool_registry"),
-    ]
+    denied, allowed = ruled("arguments", {"/n": {"maximum": 4}}, {}, {"n": 4})
+    assert (denied, allowed) == (("deny", "arguments"), ("allow", "tool_registry"))
     assert ruled("ask_if", {"/n": {"minimum": 5}}, {}) == [("escalate", "approval")]
 
 

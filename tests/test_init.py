@@ -16,6 +16,7 @@ from click import Context
 from tachograph.cli.main import commands
 from tachograph.scaffold import new_project as module
 from tests.commands import Capsys, exit_code, output_of
+from tests.test_revisions import commit, git
 
 ROOT = Path(__file__).parents[1]
 
@@ -106,20 +107,13 @@ def test_nothing_is_left_of_a_project_that_failed(
 def test_branches_that_both_add_runs_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert exit_code("init", str(tmp_path / "new")) == 0
     monkeypatch.chdir(tmp_path / "new")
-
-    def git(*words: str) -> None:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@a.test", *words]
-        subprocess.run(command, check=True, capture_output=True)
-
-    git("init", "-b", "main")
-    git("add", ".")
-    git("commit", "-m", "a project")
+    git(Path(), "init", "-b", "main")
+    commit(Path())
     for name in ("one", "two"):
-        git("checkout", "-b", name, "main")
+        git(Path(), "checkout", "-b", name, "main")
         text = Path("tasks/first/answer.yaml").read_text().replace("first-answer", f"first-{name}")
         Path(f"tasks/first/{name}.yaml").write_text(text)
         assert exit_code("run", f"first/{name}") == 0
-        git("add", ".")
-        git("commit", "-m", name)
-    git("merge", "one")
+        commit(Path())
+    git(Path(), "merge", "one")
     assert exit_code("check") == 0

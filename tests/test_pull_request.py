@@ -24,10 +24,8 @@ from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
 from tachograph.runtime.schema.validator import SchemaValidator
 from tests.commands import Capsys, output_of
 from tests.project import copy_project, edit, made_once
-from tests.test_drift import ROOT, told
+from tests.test_drift import ROOT, RUNS, told
 from tests.test_revisions import MINE, commit, git
-
-RUNS = len((ROOT / "runs/LIST").read_text().split())
 
 Edit = Callable[[Path, pytest.MonkeyPatch], None]
 Out = Capsys
@@ -272,10 +270,8 @@ def test_a_review_as_markdown(repository: Path, capsys: Out, monkeypatch: pytest
     assert "everyone" not in prose and "everyone" in "".join(lines) and "##[" not in "".join(lines)
     assert all(re.match(r" *- ", line) for line in lines[2:])
     assert "- What follows from `policy/secrets.yaml`:" in lines
-    assert {
-        "  - EXPOSURE `/redact`: `github_token is redacted no more`",
-        "  - EXPOSURE `0`: `shows the value of DESK_KEY`",
-    } <= {*lines}
+    assert "  - EXPOSURE `/redact`: `github_token is redacted no more`" in lines
+    assert "  - EXPOSURE `0`: `shows the value of DESK_KEY`" in lines
 
 
 REVIEW = (ROOT / "docs/review.md").read_text().partition("\n## Comparing two policies\n")[0]
@@ -304,9 +300,8 @@ def test_git_shows_versions_of_a_log_as_sentences(repository: Path) -> None:
     assert '"event":' not in said
     log.write_text(log.read_text().replace("\n", "\n<<<<<<< HEAD\n", 1))
     code, said = shell(repository, f"git diff -- {log}")
-    assert code == 0 and all(
-        it in said for it in ("          0  run", "+<<<<<<< HEAD", "+line 2 was changed")
-    )
+    assert code == 0
+    assert all(it in said for it in ("          0  run", "+<<<<<<< HEAD", "+line 2 was changed"))
 
 
 def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:
@@ -317,11 +312,8 @@ def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main", "all")
     commit(root)
     git(root, "branch", "theirs")
-    edits = {
-        "theirs": (V1, "iterations: 10", "iterations: 9"),
-        "main": (TASK, "question: ", "question: Now, "),
-    }
-    for side, (file, old, new) in edits.items():
+    ours, theirs = (TASK, "question: ", "question: Now, "), (V1, "iterations: 10", "iterations: 9")
+    for side, (file, old, new) in (("theirs", theirs), ("main", ours)):
         git(root, "checkout", "-q", side)
         edit(root / file, old, new)
         assert shell(root, "tachograph accept canonical/v1")[0] == 0
@@ -329,4 +321,4 @@ def test_the_transcript_of_a_merge_is_true(tmp_path: Path) -> None:
     done = [(command, *shell(root, command)) for command in re.findall(r"(?m)^\$ (.*)", REVIEW)]
     assert [command for command, code, _ in done if code] == ["git merge theirs", "tachograph check"], done
     assert "CONFLICT" in done[0][2] and done[-1][2] == "1 of 1 run holds\n"
-    assert all(new in (root / file).read_text() for file, _, new in edits.values())
+    assert all(new in (root / file).read_text() for file, _, new in (ours, theirs))

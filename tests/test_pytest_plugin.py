@@ -42,19 +42,12 @@ def test_each_test_is_one_of_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for none in ("tests/other.yaml", "policy/other.yaml", "policy/tests/other.txt"):
         shutil.copy(tests / "broken.yaml", tmp_path / none)
     monkeypatch.chdir(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tachograph.pytest_plugin", *OPTIONS],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "COLUMNS": "200"},
-    )
+    command = [sys.executable, "-m", "pytest", "-p", "tachograph.pytest_plugin", *OPTIONS]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 1, done.stdout + done.stderr
-    for line in (
-        "policy/tests/good.yaml::it is allowed PASSED",
-        "policy/tests/good.yaml::so is it here PASSED",
-        "policy/tests/bad.yaml::it passes PASSED",
-    ):
-        assert line in done.stdout
+    for passed in ("good.yaml::it is allowed", "good.yaml::so is it here", "bad.yaml::it passes"):
+        assert f"policy/tests/{passed} PASSED" in done.stdout
     assert "policy/tests/v1.yaml::" in done.stdout and "other." not in done.stdout
     printed = done.stdout.splitlines()
     for name, code, lines in (("bad", 1, 2), ("broken", 2, 1), ("misspelt", 2, 1)):

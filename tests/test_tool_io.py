@@ -296,16 +296,12 @@ def test_a_mount_point_ends_the_walk_and_files_may_be_of_other_devices(world: Wo
     (world.book / "shared").hardlink_to(world.outside / "secret")
     here = open_root(world.book, "book", reads_only=True)
     mounted, of_another = replace(here, device=here.device + 1), replace(here, owner=here.owner + 1)
-    assert read_file(mounted, ["a.md"]) == "text \u00e9".encode() and list_files(mounted) == [
-        "a.md",
-        "shared",
-    ]
-    for root, parts, what in (
-        (mounted, ["sub", "b.md"], "mount point"),
-        (of_another, ["shared"], "hard link"),
-    ):
-        with pytest.raises(Refused, match=what):
-            read_file(root, parts)
+    assert read_file(mounted, ["a.md"]) == "text \u00e9".encode()
+    assert list_files(mounted) == ["a.md", "shared"]
+    with pytest.raises(Refused, match="mount point"):
+        read_file(mounted, ["sub", "b.md"])
+    with pytest.raises(Refused, match="hard link"):
+        read_file(of_another, ["shared"])
     os.close(here.fd)
 
 

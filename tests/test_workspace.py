@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,9 @@ def test_threads_that_meet_a_denial_keep_it_once(world: World) -> None:
         with contextlib.suppress(PermissionError):
             io.read("/etc/passwd")
 
-    threads = [threading.Thread(target=use) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor(8) as pool:
+        for used in [pool.submit(use) for _ in range(8)]:
+            used.result(20)
     assert io.met == [Touch("/etc/passwd", "read")]
 
 
