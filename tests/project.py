@@ -210,6 +210,13 @@ def rewrite(file: Path, **parts: Any) -> None:
     file.write_text(json.dumps({key: it for key, it in data.items() if it is not None}), encoding="utf-8")
 
 
+def write_policy_tests(root: Path, policy: str, *tests: dict[str, Any], name: str = "t") -> None:
+    """Write a file with tests of a policy."""
+    (root / "policy/tests").mkdir(exist_ok=True)
+    data = {"schema": "policy-tests/v1", "policy": policy, "tests": tests}
+    (root / f"policy/tests/{name}.yaml").write_text(json.dumps(data), encoding="utf-8")
+
+
 def cut(record: Path, end: int, run: Path | None = None) -> Path:
     """Lay the first lines of a record as an open run, beside it or for another one, and return its folder."""
     partial = partial_of(run or record)

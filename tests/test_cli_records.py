@@ -16,7 +16,7 @@ from tachograph.evidence.tasks import load_task
 from tachograph.runtime.log.lines import read_log
 from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
-from tests.project import ROWS, cut, edit, make_project, rewrite
+from tests.project import ROWS, cut, edit, make_project, rewrite, write_policy_tests
 
 
 def test_every_rule_is_explained(two_runs: Path, capsys: Capsys) -> None:
@@ -73,9 +73,7 @@ def test_programs_read_one_json_document(two_tasks: Path, capsys: Capsys) -> Non
     allowed = said("policy", "decide", "policy/call.yaml", "look", '{"path": "book/a.txt"}')
     assert (allowed["decision"], allowed["at"]) == ("allow", "policy/call.yaml#/sandbox/mounts/book")
     test = {"name": "t", "expect": "allow", "call": {"tool": "shell"}}
-    tests = {"schema": "policy-tests/v1", "policy": "policy/call.yaml", "tests": [test]}
-    (two_tasks / "policy/tests").mkdir()
-    (two_tasks / "policy/tests/t.yaml").write_text(json.dumps(tests))
+    write_policy_tests(two_tasks, "policy/call.yaml", test)
     (told,) = said("policy", "test", code=1)
     assert (told["file"], told["test"], len(told["problems"])) == ("policy/tests/t.yaml", "t", 1)
     (two_tasks / "runs/s/call/state.jsonl").write_text("{")
@@ -103,17 +101,13 @@ def test_a_condition_on_an_argument_that_is_not_there_is_refused(
 ) -> None:
     condition = f"extends: call.yaml\ntools:\n  look:\n    {section}:\n      /paht: {{in: [a]}}\n"
     (two_tasks / "policy/odd.yaml").write_text(condition)
-    (two_tasks / "policy/tests").mkdir()
-    test = {"name": "t", "expect": "deny", "call": {"tool": "look"}}
-    tests = {"schema": "policy-tests/v1", "policy": "policy/odd.yaml", "tests": [test]}
-    (two_tasks / "policy/tests/odd.yaml").write_text(json.dumps(tests))
+    write_policy_tests(
+        two_tasks, "policy/odd.yaml", {"name": "t", "expect": "deny", "call": {"tool": "look"}}
+    )
     exit_code("run", "s/call")
-    for words in (
-        ("policy", "decide", "policy/odd.yaml", "look"),
-        ("policy", "test"),
-        ("replay", "s/call", "--policy", "policy/odd.yaml"),
-    ):
-        assert "policy/odd.yaml:5:7: " in output_of(capsys, *words, code=2).err
+    odd = "policy/odd.yaml"
+    for words in (f"policy decide {odd} look", "policy test", f"replay s/call --policy {odd}"):
+        assert f"{odd}:5:7: " in output_of(capsys, *words.split(), code=2).err
 
 
 def test_a_policy_is_shown_as_it_is_in_force(two_tasks: Path, capsys: Capsys) -> None:

@@ -25,7 +25,7 @@ from tachograph.runtime.policy.prices import Price, in_words, millionths
 from tachograph.tracing.spans import spans_of
 from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import log_of
-from tests.project import POLICY, cut, make_project, merged, proved
+from tests.project import POLICY, cut, make_project, merged, proved, write_policy_tests
 
 amounts = st.integers(0, 10**12 - 1)
 tokens = st.integers(0, 9_000_000_000)
@@ -157,10 +157,8 @@ def test_prices_decide_only_what_they_are_held_against(
         assert said in "".join(output_of(capsys, "replay", "--policy", str(path), code=code))
     (root / "policy/paid.yaml").write_text((root / "policy/dearer.yaml").read_text())
     assert "OTHER" in (out := output_of(capsys, "check", code=1).out) and "ASKED" not in out
-    tests = {"schema": "policy-tests/v1", "policy": "policy/paid.yaml", "tests": []}
-    tests["tests"] = [{"name": "n", "expect": "deny", "step": True, "used": {"cost": 1_000_000_000}}]
-    (root / "policy/tests").mkdir()
-    (root / "policy/tests/paid.yaml").write_text(json.dumps(tests))
+    test = {"name": "n", "expect": "deny", "step": True, "used": {"cost": 1_000_000_000}}
+    write_policy_tests(root, "policy/paid.yaml", test)
     assert exit_code("policy", "test") == 0, capsys.readouterr()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.commands import Capsys, output_of
+from tests.project import write_policy_tests
 
 ROOT = Path(__file__).parents[1]
 CALL = {"tool": "search", "arguments": {"query": "seals"}}
@@ -24,10 +24,10 @@ def named(name: str, **more: Any) -> dict[str, Any]:
 
 OPTIONS = ["-p", "no:cacheprovider", "-v", "--continue-on-collection-errors", "--color=no"]
 FILES = {
-    "good.yaml": [named("it is allowed"), named("so is it here")],
-    "bad.yaml": [named("it passes"), named("it is denied ##vso[x]\u202e", expect="deny", rule="none")],
-    "broken.yaml": [named("it asks nothing", call=None)],
-    "misspelt.yaml": [{"nam": "it has no name"}],
+    "good": [named("it is allowed"), named("so is it here")],
+    "bad": [named("it passes"), named("it is denied ##vso[x]\u202e", expect="deny", rule="none")],
+    "broken": [named("it asks nothing", call=None)],
+    "misspelt": [{"nam": "it has no name"}],
 }
 
 
@@ -36,8 +36,7 @@ def test_each_test_is_one_of_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         shutil.copytree(ROOT / folder, tmp_path / folder)
     tests = tmp_path / "policy" / "tests"
     for name, rows in FILES.items():
-        data = {"schema": "policy-tests/v1", "policy": "policy/v1.yaml", "tests": rows}
-        (tests / name).write_text(json.dumps(data))
+        write_policy_tests(tmp_path, "policy/v1.yaml", *rows, name=name)
     (tmp_path / "tests").mkdir()
     for none in ("tests/other.yaml", "policy/other.yaml", "policy/tests/other.txt"):
         shutil.copy(tests / "broken.yaml", tmp_path / none)
