@@ -30,7 +30,7 @@ from tachograph.runtime.mcp.connection import Connection, offered_at
 from tachograph.runtime.mcp.server import ServerPlace
 from tachograph.testing import decide
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import script
+from tests.project import rewrite, script
 from tests.servers import PATIENCE, McpOverHttp
 from tests.tables.rows import roomy
 
@@ -116,8 +116,8 @@ def served() -> Iterator[str]:
         service.server_close()
 
 
-def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
-    """Make a project with a task that calls a tool of a server, and return the task."""
+def project_of(root: Path, sections: dict[str, Any]) -> Path:
+    """Make a project with a task that calls a tool of a server, and return the file of the task."""
     (root / "policy").mkdir()
     (root / "tasks/mcp").mkdir(parents=True)
     (root / "policy/p.yaml").write_text(json.dumps({**POLICY, **sections}))
@@ -133,8 +133,9 @@ def project_of(root: Path, sections: dict[str, Any]) -> dict[str, Any]:
         "llm": {"stub": {"turns": [{"calls": [call]}, {"answer": "b"}]}},
         "expected": {"ending": "final_answer", "decisions": ["allow"]},
     }
-    (root / "tasks/mcp/note.yaml").write_text(json.dumps(task))
-    return task
+    file = root / "tasks/mcp/note.yaml"
+    file.write_text(json.dumps(task))
+    return file
 
 
 @pytest.mark.parametrize("text", "hello half wrong odd huge zipped deflated lost ended hangs".split())
@@ -342,22 +343,16 @@ def test_a_changed_lock_is_drift(tmp_path: Path) -> None:
 
 def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     command = [sys.executable, SERVER]
+    url = "http://a.test/"
     for given, words in (
         ({"command": [*command, "a b"], "env": {"KEY": "hidden"}}, ["--env=KEY", "--", *command, "a b"]),
-        (
-            {"url": "http://a.test/", "headers": {"A": "hidden"}},
-            ["--header=A=...", "--url", "http://a.test/"],
-        ),
+        ({"url": url, "headers": {"A": "hidden"}}, ["--header=A=...", "--url", url]),
     ):
         with pytest.raises(ToolError, match="tachograph mcp accept srv") as refused:
             mcp("srv", lock=tmp_path / "mcp.lock", **given)  # type: ignore[arg-type]
         assert shlex.split(str(refused.value.remedy))[-len(words) :] == words
-    texts = (
-        {"command": "a"},
-        {"command": ["a"], "env": {"KEY": None}},
-        {"url": "http://a.test/", "headers": ["a"]},
-    )
-    for given in ({}, {"command": ["a"], "url": "http://a.test/"}, *texts):
+    texts = {"command": "a"}, {"command": ["a"], "env": {"KEY": None}}, {"url": url, "headers": ["a"]}
+    for given in ({}, {"command": ["a"], "url": url}, *texts):
         with pytest.raises(InputError, match="command"):
             mcp("srv", **given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not a name"):
@@ -425,8 +420,7 @@ def test_a_task_names_a_server_that_wants_a_key(
     with served() as url:
         assert exit_code("mcp", "accept", "srv", "--url", url, "--header", "x-key=key") == 0
         for env, code in (([], 2), (["SRV_KEY"], 0)):
-            task["mcp"] = {"srv": {"url": url, "env": env, "headers": {"x-key": "a $SRV_KEY,"}}}
-            (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+            rewrite(task, mcp={"srv": {"url": url, "env": env, "headers": {"x-key": "a $SRV_KEY,"}}})
             output_of(capsys, "run", "mcp/note", code=code)
     assert b'{"text":"a key,a"}' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
     monkeypatch.delenv("SRV_KEY")
@@ -448,8 +442,7 @@ def test_a_task_names_tools_of_a_server(
     assert exit_code("run", "mcp/note") == 0
     state = (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
     assert (b'"effect":"read"' in state) is bool(sections)
-    task["mcp"] = {"srv": {"command": ["/nowhere"]}}
-    (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    rewrite(task, mcp={"srv": {"command": ["/nowhere"]}})
     for words in ("run mcp/note", "check", "verify", "doctor", "policy check policy/p.yaml"):
         assert exit_code(*words.split()) == 0
     assert (tmp_path / "runs/mcp/note/state.jsonl").read_bytes() == state
@@ -464,8 +457,7 @@ def test_a_damaged_lock_stops_runs_under_policies_that_name_more_than_own_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str], code: int
 ) -> None:
     task = project_of(tmp_path, {"tool_registry": {"allowed": named}, "tools": {}})
-    task |= {"tools": [], "mcp": {}, "llm": {"stub": {"turns": [{"answer": "b"}]}}, "expected": {}}
-    (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    rewrite(task, tools=[], mcp={}, llm={"stub": {"turns": [{"answer": "b"}]}}, expected={})
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools/own.py").write_text("")
     (tmp_path / "mcp.lock").write_text("{")
