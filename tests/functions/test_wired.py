@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tachograph import Agent, Context, LLMInput, LLMOutput, Policy, ToolCall, tool
+from tachograph import Agent, Context, LLMInput, Policy, tool
 from tachograph.runtime.formats.strict_json import canonical
-from tests.project import POLICY, merged
+from tests.project import POLICY, merged, script
 from tests.test_live import replayed
 
 
@@ -24,18 +24,13 @@ async def greet(context: Context[list[str]], word: str = "Hello") -> str:
     return f"{word}, {context.deps[0]}"
 
 
-def agent(turns: list[Any], asked: list[LLMInput], **rest: Any) -> Agent:
-    def model(request: LLMInput) -> LLMOutput:
-        asked.append(request)
-        turn = turns[min(request.step_index, len(turns)) - 1]
-        return LLMOutput(tool_calls=[turn]) if isinstance(turn, ToolCall) else LLMOutput(final_answer=turn)
-
+def agent(model: Any, **rest: Any) -> Agent:
     policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["greet"]}}))
     return Agent(model, [greet], policy, **rest)
 
 
 def test_the_object_of_the_caller_reaches_the_tool_and_no_record() -> None:
-    made = agent([ToolCall("greet", {}), "done"], [], deps=["secret name"])
+    made = agent(script([("greet", {})], "done"), deps=["secret name"])
     for name, result in (("secret name", made.run("?")), ("other", made.run("?", deps=["other"]))):
         log = b"".join(map(canonical, result.events))
         assert f"Hello, {name}".encode() in log
@@ -45,11 +40,12 @@ def test_the_object_of_the_caller_reaches_the_tool_and_no_record() -> None:
 def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
     asked: list[LLMInput] = []
     wrong, right = ({"place": "Hof", "hours": hours} for hours in ("9", 9))
-    made = agent(["At Hof.", *map(json.dumps, (wrong, right))], asked, output_type=Rest)
+    model = script("At Hof.", *map(json.dumps, (wrong, right)))
+    made = agent(lambda request: asked.append(request) or model(request), output_type=Rest)
     result = made.run("?")
     assert (result.ending, result.output, result.steps) == ("final_answer", Rest("Hof", 9), 3)
     assert all(request.output_schema and request.output_schema["type"] == "object" for request in asked)
     assert [message["role"] for message in asked[1].messages] == ["user", "assistant", "user"]
     assert "/hours" in asked[2].messages[-1]["content"]
     replayed(made, result.events)
-    assert agent(["At Hof."], [], output_type=Rest).run("?").output is None
+    assert agent(script(*["At Hof."] * 9), output_type=Rest).run("?").output is None
