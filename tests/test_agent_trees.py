@@ -433,8 +433,8 @@ def test_a_check_does_not_guess_which_of_two_that_overlap_was_first(
     async def model(asked: LLMInput) -> LLMOutput:
         task, path = asked.messages[0]["content"], "box/a.txt"
         if asked.step_index == 1:
-            call = ("say", {}) if task == "say" else ("note", {"text": task})
-            return LLMOutput(tool_calls=[ToolCall(call[0], {"path": path, **call[1]})])
+            name, more = ("say", {}) if task == "say" else ("note", {"text": task})
+            return LLMOutput(tool_calls=[ToolCall(name, {"path": path, **more})])
         await turn(f"told {task}")
         return LLMOutput(final_answer=task)
 

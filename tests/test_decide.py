@@ -29,12 +29,10 @@ def test_calls_are_counted_by_tool_and_together() -> None:
 def test_what_cannot_be_decided_is_refused(call: Any) -> None:
     with pytest.raises(InputError, match="a mapping with name and arguments"):
         decide(POLICY, TOOLS, [call])
-    for fact, why in (
-        ({}, "a mapping with rule and path"),
-        ({"path": "a/b", "acces": "write"}, "mean 'access'"),
-    ):
-        with pytest.raises(InputError, match=why):
-            decide_fact(POLICY, {"rule": "sandbox_path", **fact})
+    with pytest.raises(InputError, match="a mapping with rule and path"):
+        decide_fact(POLICY, {"rule": "sandbox_path"})
+    with pytest.raises(InputError, match="mean 'access'"):
+        decide_fact(POLICY, {"rule": "sandbox_path", "path": "a/b", "acces": "write"})
     with pytest.raises(InputError, match="mean 'effect'"):
         decide(POLICY, [{"name": "echo", "efect": "external"}], [])
     with pytest.raises(InputError, match="must be an object schema"):

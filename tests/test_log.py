@@ -166,9 +166,7 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "cannot read": lambda folder: folder.rename(folder.with_name("elsewhere")),
     "trace.json: follow": lambda folder: (folder / "trace.json").write_bytes(b"{}"),
     "no manifest": lambda folder: (folder / "manifest.json").write_bytes(b"[]"),
-    "is not a manifest": lambda folder: (folder / "manifest.json").write_text(
-        '{"inputs":[],"made":{"":NaN}}'
-    ),
+    "is not a manifest": lambda it: (it / "manifest.json").write_text('{"inputs":[],"made":{"":NaN}}'),
 }
 
 
@@ -224,10 +222,8 @@ def test_a_changed_line_feed_is_not_torn() -> None:
         b'{"event":"run_ended","at":"end","ending":"\\ud800","sha256":""}',
         b'{"event":"stop_asked","at":"1.a1","scope":"","why":"boredom"}',
         b'{"event":"tool_returned","at":"1.c0.i1","result":{"b":1,"a":2},"size":13}',
-        b'{"event":"tool_returned","at":"1.c0.i1","result":{"a":'
-        + b"[" * 100_000
-        + b"]" * 100_000
-        + b'},"size":1}',
+        b'{"event":"tool_returned","at":"1.c0.i1","result":{"a":%b},"size":1}'
+        % (b"[" * 10**5 + b"]" * 10**5),
         b"[]",
         b"",
     ],
@@ -296,11 +292,9 @@ def test_nothing_is_written_after_a_failed_write() -> None:
 def test_a_damaged_middle_or_a_line_too_many_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     task, folder = recorded(tmp_path / "p", "call")
     partial = folder.rename(partial_of(folder))
-    whole, writer = (partial / "state.jsonl").read_bytes(), LineWriter()
-    for data, error in (
-        (whole.replace(b"echo", b"ECHO"), RecordError),
-        (b"".join(map(writer.line, [*(line.text for line in read_log(whole)), STEPS[3]])), Diverged),
-    ):
+    whole = (partial / "state.jsonl").read_bytes()
+    longer = log_of(*(line.text for line in read_log(whole)), STEPS[3])
+    for data, error in ((whole.replace(b"echo", b"ECHO"), RecordError), (longer, Diverged)):
         (partial / "state.jsonl").write_bytes(data)
         with pytest.raises(error):
             resume(task, folder, {})

@@ -347,12 +347,10 @@ def test_the_damaged_line_of_a_conversation_is_named(tmp_path: Path) -> None:
         session.ask("hello")
     log = tmp_path / "talk.partial/state.jsonl"
     log.write_bytes(log.read_bytes().replace(b'"hello"', b'"hallo"'))
-    for use in (
-        SyncSession(talker(), tmp_path / "talk").__enter__,
-        lambda: session.fork(1, tmp_path / "fork"),
-    ):
-        with pytest.raises(RecordError, match=r"state\.jsonl:2: "):
-            use()
+    with pytest.raises(RecordError, match=r"state\.jsonl:2: "), SyncSession(talker(), tmp_path / "talk"):
+        pass
+    with pytest.raises(RecordError, match=r"state\.jsonl:2: "):
+        session.fork(1, tmp_path / "fork")
 
 
 async def test_a_turn_is_told_up_to_its_end(tmp_path: Path) -> None:
