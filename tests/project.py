@@ -197,6 +197,11 @@ def recorded(root: Path, name: str) -> tuple[Task, Path]:
     return task, folder
 
 
+def files_below(folder: Path) -> dict[Path, bytes]:
+    """Return the content of each file in a folder and below it."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def edit(file: Path, old: str, new: str) -> None:
     """Put another text in the place of one that a file holds."""
     text = file.read_text(encoding="utf-8")

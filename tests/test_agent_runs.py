@@ -31,7 +31,7 @@ from tachograph.runtime.log.journal import Diverged
 from tachograph.runtime.log.values import Usage
 from tachograph.runtime.world.real import Real
 from tests.commands import exit_code, output_of
-from tests.project import HERE, POLICY, interrupted, make_project, merged, proved, script
+from tests.project import HERE, POLICY, hanging, interrupted, make_project, merged, proved, script
 
 NAMED = ["look", "log"]
 SEES = script(
@@ -143,12 +143,7 @@ def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
 async def test_a_cancelled_run_can_be_left_to_a_resume(project: Path) -> None:
     asked = asyncio.Event()
 
-    async def model(_: LLMInput) -> LLMOutput:
-        asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    agent, out = agent_of(project, model), project / "out"
+    agent, out = agent_of(project, hanging(asked)), project / "out"
     task = asyncio.ensure_future(tachograph.arecord(agent, "?", out=out, leaves=True))
     await asked.wait()
     task.cancel()

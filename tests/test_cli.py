@@ -17,7 +17,7 @@ import pytest
 from tachograph import Agent, LLMOutput, Policy, record
 from tachograph.evidence.project import Project
 from tests.commands import Capsys, exit_code, output_of
-from tests.project import cut, edit, rewrite
+from tests.project import cut, edit, files_below, rewrite
 from tests.servers import unused_port
 
 ROOT = Path(__file__).parents[1]
@@ -27,10 +27,10 @@ def test_the_way_of_a_run(two_runs: Path, capsys: Capsys) -> None:
     assert (two_runs / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
     manifest = two_runs / "runs/s/call/manifest.json"
     manifest.write_text(manifest.read_text().replace('"time": "2', '"time": "1'))  # made at another time
-    before = {path: path.read_bytes() for path in sorted((two_runs / "runs").rglob("*")) if path.is_file()}
+    before = files_below(two_runs / "runs")
     assert b'"time": "1' in before[manifest]
     assert exit_code("run", "tasks/s/call.yaml") == exit_code("run", "s/call") == 0
-    assert {path: path.read_bytes() for path in before} == before
+    assert files_below(two_runs / "runs") == before
     for command in ("check", "verify", "replay"):
         assert exit_code(command) == 0
         assert exit_code(command, "s/call") == 0
@@ -253,7 +253,7 @@ def test_a_full_disk_is_one_line(
 def process(project: Path, code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, after some code."""
     start = f"import sys; {code}; sys.argv[0] = 'tachograph'; import tachograph.__main__ as it; it.process()"
-    given = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environment}
+    given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     command = [sys.executable, "-c", start, *words]
     return subprocess.run(command, cwd=project, env=given, capture_output=True, text=True, check=False)
 
@@ -393,9 +393,9 @@ def test_a_completion_is_a_success(monkeypatch: pytest.MonkeyPatch, capsys: Caps
 def test_output_that_is_lost_is_no_success() -> None:
     code = "import sys, tachograph.cli.main as it; it.main = lambda: (print(0), sys.exit(0)); "
     code += "import tachograph.__main__ as it; it.process()"
-    command, place = [sys.executable, "-c", code], Path(__file__).parents[1]
+    command = [sys.executable, "-c", code]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     for out, said in (("/dev/full", 1), ("/dev/null", 0)):
         with open(out, "w") as file:
-            done = subprocess.run(command, stdout=file, cwd=place, env=environment, check=False)
+            done = subprocess.run(command, stdout=file, cwd=ROOT, env=environment, check=False)
         assert done.returncode == said

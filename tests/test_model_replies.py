@@ -96,9 +96,7 @@ def test_arguments_that_are_no_json_are_kept_and_others_are_another_call(odd: An
     tried = [{"n": odd}, {"n": odd, "more": 1}, [{"n": odd}]]
     replies = [LLMOutput(tool_calls=[ToolCall("echo", it)]) for it in tried]  # type: ignore[arg-type]
     replies.append(LLMOutput(final_answer="done"))
-    agent = Agent(
-        lambda asked: replies[asked.step_index - 1], [], Policy.from_dict(roomy([], on_deny="inform"))
-    )
-    result = agent.run("?")
+    policy = Policy.from_dict(roomy([], on_deny="inform"))
+    result = Agent(lambda asked: replies[asked.step_index - 1], [], policy).run("?")
     assert result.ending == "final_answer"
     assert len({call.text for it in result.events if isinstance(it, ModelReplied) for call in it.calls}) == 3

@@ -362,10 +362,8 @@ def test_a_draft_has_no_method_that_the_policy_of_the_runs_lacks(own: dict[str, 
     api = {"url_allowlist": [{"url": "https://h.test/", "methods": methods}], "tools": {"get": own}}
     url = {"type": "string", "x-resource": "url"}
     fields = {"type": "object", "additionalProperties": False, "properties": {"x": url}}
-    gate = Gate(
-        Policy.from_dict(merged(BASE, api)),
-        [Tool("get", "", fields, fields, "external", lambda arguments, io: {})],
-    )
+    tool = Tool("get", "", fields, fields, "external", lambda arguments, io: {})
+    gate = Gate(Policy.from_dict(merged(BASE, api)), [tool])
     question = Question(Call("c", "get", {"x": "https://h.test/"}), "get")
     draft = suggest([(gate, [question])])
     assert Gate(draft, gate.tools.values()).ask(question).decision == "allow"

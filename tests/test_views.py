@@ -24,6 +24,7 @@ from tests import markup
 from tests.commands import Capsys, exit_code, output_of
 from tests.hostile import HOSTILE, log_of, run_at, scene
 from tests.logs import Log, call
+from tests.project import files_below
 
 
 def shape(node: Node) -> str:
@@ -74,10 +75,6 @@ def test_colours_are_for_terminals_and_rich_for_trees(
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
-
-
-def files(project: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -146,9 +143,9 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(
 
     for out, disk, n in (("nowhere/it.html", os.fsync, 2), ("it.html", full, 1)):
         monkeypatch.setattr(os, "fsync", disk)
-        before = files(project)
+        before = files_below(project)
         assert output_of(capsys, "page", "k/n", "--out", out, code=n).err.startswith(f"tachograph: {out}: ")
-        assert files(project) == before
+        assert files_below(project) == before
 
 
 WRITE = [["page", "k/n", "--out", "it"], ["site", "--out", "it"]]
@@ -170,9 +167,9 @@ def test_nothing_else_is_replaced(project: Path, words: list[str], kind: str) ->
         (place if place.is_file() else place / "runs/k/n.html").write_text("<!doctype html>\n")
     else:
         (place / "note").touch()
-    before = files(project)
+    before = files_below(project)
     assert exit_code(*words) == 2
-    assert files(project) == before
+    assert files_below(project) == before
 
 
 def test_a_site_is_whole_or_not_there(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
@@ -185,7 +182,7 @@ def test_a_site_is_whole_or_not_there(project: Path, monkeypatch: pytest.MonkeyP
     assert pages == ["a.html", "a.partial.html", "b.html", "c.html"]
     assert "/dev/null/it:" in output_of(capsys, "site", "--out", "/dev/null/it", code=2).err
     assert "/proc/self/mem:" in output_of(capsys, "page", "k/a", "--out", "/proc/self/mem", code=1).err
-    before = files(project / "site")
+    before = files_below(project / "site")
     run_at(project / "runs/k/d.partial", Log().events)
     write = site.write_durably
 
@@ -196,7 +193,7 @@ def test_a_site_is_whole_or_not_there(project: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(site, "write_durably", fail)
     assert "No space" in output_of(capsys, "site", code=1).err
-    assert files(project / "site") == before and not [*project.glob(".site*")]
+    assert files_below(project / "site") == before and not [*project.glob(".site*")]
 
 
 # ---- a run as it goes on ---------------------------------------------------------------------------------------------
