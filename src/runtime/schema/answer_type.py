@@ -82,11 +82,11 @@ class AnswerType:
         Raises:
             AnswerMismatch: As of `data`, or code of the type refuses what fits its schema.
         """
-        from .python_types import read_as
+        from .python_types import plain_type, read_as
 
         data = self.data(text)
         try:
-            return read_as(self._kind, data["result"] if self._is_wrapped else data)
+            return read_as(plain_type(self._kind), data["result"] if self._is_wrapped else data)
         except Exception as error:  # noqa: BLE001 - code of the type runs here
             raise AnswerMismatch("", f"is refused by its type: {' '.join(str(error).split())}") from None
 

@@ -68,7 +68,7 @@ def object_schema(types: Mapping[str, Any], mode: Mode, problems: list[str]) -> 
     found: dict[str, Any] = {}
     for name, kind in types.items():
         try:
-            kind = _plain(kind)
+            kind = plain_type(kind)
             parts = _parts(mi.type_info(kind), set()) if mode == "validation" else ()
             wrong = [*map(_problem, parts), *(_limits(kind) if mode == "validation" else ())]
             properties[name] = _closed(schema_of(kind, partial(_model_schema, mode=mode)), mode, found)
@@ -115,12 +115,12 @@ def closed_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_as(kind: Any, data: Any) -> Any:
-    """Return plain data as a value of a type.
+    """Return plain data as a value of a type, given as `plain_type` returns it.
 
     Raises:
         ValueError: The type refuses it. Data that fits the schema is refused only by code of the type.
     """
-    return msgspec.convert(data, _plain(kind), strict=True, dec_hook=_read_model)
+    return msgspec.convert(data, kind, strict=True, dec_hook=_read_model)
 
 
 def written(value: Any) -> Any:
@@ -131,15 +131,15 @@ def written(value: Any) -> Any:
         return value
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
     """Return a type without aliases, in which datetimes and times that say nothing of an offset must have one."""
     if kind in (datetime, time):
         return Annotated[kind, msgspec.Meta(tz=True)]
     if any(getattr(item, "tz", None) is not None for item in getattr(kind, "__metadata__", ())):
         return kind
-    origin, args = get_origin(kind), tuple(map(_plain, get_args(kind)))
+    origin, args = get_origin(kind), tuple(map(plain_type, get_args(kind)))
     if value := getattr(origin or kind, "__value__", None):  # of `type X = ...`, which Python 3.12 brought
-        return _plain(value[args] if args else value)
+        return plain_type(value[args] if args else value)
     return (Union if origin is UnionType else origin)[args if args[1:] else args[0]] if args else kind
 
 
@@ -207,7 +207,7 @@ def _problem(part: Any) -> str:
         return "holds a dataclass of pydantic, which would not be read by it: take a model"
     if isinstance(part, mi.DataclassType | mi.TypedDictType | mi.NamedTupleType | mi.StructType):
         hints = get_type_hints(get_origin(part.cls) or part.cls, include_extras=True).values()
-        return next((limit for hint in hints for limit in _limits(_plain(hint))), "")
+        return next((limit for hint in hints for limit in _limits(plain_type(hint))), "")
     return ""
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 from msgspec import Meta
 
 from ...fail.errors import ToolError, did_you_mean, listed
-from ..schema.python_types import object_schema, read_as, result_schema, written
+from ..schema.python_types import object_schema, plain_type, read_as, result_schema, written
 from .contract import Run, Tool
 
 Deps = TypeVar("Deps")
@@ -137,7 +137,8 @@ def _hints(function: Callable[..., Any], names: dict[str, Any], problems: list[s
     for name, text in function.__annotations__.items():
         alone: Any = SimpleNamespace(__annotations__={name: text})
         try:
-            found |= typing.get_type_hints(alone, in_module, names, include_extras=True)
+            hint = typing.get_type_hints(alone, in_module, names, include_extras=True)[name]
+            found[name] = plain_type(hint)  # here, and not in each call
         except Exception as error:  # noqa: BLE001 - evaluates foreign text
             problems.append(f"the annotation of {name!r} cannot be resolved ({error}): import what it names")
     return found
@@ -158,8 +159,7 @@ def _input_schema(
             types[name] = hints[name]
     schema = object_schema(types, "validation", problems)
     for name, part in schema["properties"].items():
-        kind = getattr(types[name], "__value__", types[name])  # what an alias stands for
-        for item in getattr(kind, "__metadata__", ()):
+        for item in getattr(types[name], "__metadata__", ()):
             if isinstance(item, str):
                 part["description"] = item
             elif not isinstance(item, Meta):
