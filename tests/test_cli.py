@@ -98,6 +98,7 @@ BAD = [
     (["run", "s/cal"], "did you mean 's/call'"),
     (["check", "s/absent"], "tachograph ls"),
     (["check", "x" * 5000], "x: File name too long"),
+    (["review", "x" * 5000], "x: git finds no such commit here"),
     (["resume", "s/call"], "s/call"),
     (["frobnicate"], "frobnicate"),
     (["verfy"], "verify"),

@@ -52,10 +52,8 @@ class InDoubt(TachographError):
 
     def __init__(self, places: list[str]) -> None:
         self.places = places
-        what = (
-            "it is unknown whether these happened; look with `tachograph show`, and go on with a word on each"
-        )
-        super().__init__(f"{what} (`--done AT` or `--not-done AT`): {', '.join(places)}")
+        what = "it is unknown whether these happened; look with `tachograph show`, and go on with"
+        super().__init__(f"{what} `--done AT` or `--not-done AT` for each: {', '.join(places)}")
 
 
 class Driver:
@@ -276,10 +274,9 @@ class Driver:
     def _happen_again(self, recorded: log.Event) -> None:
         """Let happen what the log says happened next."""
         if isinstance(recorded, log.Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
+            # what was asked, and of which model, is not for the outcome to say
             if not fits(pending.effect, recorded):
-                raise Diverged(
-                    recorded, None
-                )  # what was asked, and of which model, is not for the outcome to say
+                raise Diverged(recorded, None)
             self.now = pending.base + recorded.t
             self._end(pending, recorded)
         elif isinstance(recorded, log.Entered) and (

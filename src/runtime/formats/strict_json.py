@@ -135,9 +135,8 @@ def parse(text: str, *, most: int | None = None) -> Any:
         if end != len(text):
             raise NotJson("not JSON")
     except (ValueError, RecursionError) as error:
-        raise NotJson(
-            "nested too deeply" if _is_deep(text) else getattr(error, "reason", "not JSON")
-        ) from None
+        reason = "nested too deeply" if _is_deep(text) else getattr(error, "reason", "not JSON")
+        raise NotJson(reason) from None
     return as_json(value, most=most)
 
 
