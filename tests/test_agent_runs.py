@@ -553,9 +553,11 @@ def test_what_a_tool_raised_is_told_and_not_recorded(
 
 
 def test_an_exception_that_raises_while_it_is_told_is_a_failure_of_the_tool() -> None:
+    raised: list[type[BaseException]] = [SystemExit]
+
     class Odd(Exception):
         def __str__(self) -> str:
-            raise SystemExit
+            raise raised[-1]
 
     @tachograph.tool(effect="pure")
     def fail() -> str:
@@ -563,7 +565,11 @@ def test_an_exception_that_raises_while_it_is_told_is_a_failure_of_the_tool() ->
         raise Odd
 
     policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["fail"]}}))
-    assert Agent(script([("fail", {})]), [fail], policy).run("?").mode == "catalogued_unhandled"
+    agent = Agent(script([("fail", {})]), [fail], policy)
+    assert agent.run("?").mode == "catalogued_unhandled"
+    raised.append(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        agent.run("?")
 
 
 def test_another_process_is_given_what_was_made_or_raised() -> None:

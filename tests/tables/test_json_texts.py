@@ -259,7 +259,7 @@ def test_no_decoder_says_how_deep_is_too_deep(levels: int) -> None:
         with pytest.raises(Refused, match="nested too deeply"):
             parse("json", "[" * levels + after)
     with pytest.raises(Refused, match="not JSON"):
-        parse("json", f'"{"[" * levels}",')
+        parse("json", f'"\\"{"[" * levels}",')
 
 
 def test_keys_are_in_the_order_of_code_points() -> None:
