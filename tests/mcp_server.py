@@ -72,7 +72,7 @@ def called(identity: object, arguments: dict) -> None:
             open(sys.argv[2] + "/died", "x").close()
             os._exit(3)
         case "half":
-            result["content"][0]["text"] += "\ud83d"
+            result["content"][0]["text"] += "\ud83d\U0001f600\\ud83d"
         case "link":
             link = {"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain"}
             result["content"] = [link]

@@ -48,7 +48,7 @@ def test_what_cannot_be_decided_is_refused(call: Any) -> None:
 
 @pytest.mark.parametrize(
     "call", [
-        lambda: decide(POLICY, 5, []), lambda: decide(POLICY, [], 5), lambda: decide(POLICY, [], [], mounts=5),
+        lambda: decide(POLICY, "", []), lambda: decide(POLICY, [], 5), lambda: decide(POLICY, [], [], mounts=5),
         lambda: run(POLICY, 5, []), lambda: run(POLICY, [], 5), lambda: decide_fact(POLICY, 3),
         lambda: parse("url", None), lambda: delegate(5), lambda: delegate(["x"]), lambda: LangChainModel(3),
         lambda: tool(agents=5)(test_repeats_are_counted),

@@ -174,7 +174,7 @@ RESULTS: dict[str, dict[str, Any]] = {
     "structured": {"text": "hello", "structured": {"n": 1}},
     "says_no": {"text": "no such note", "is_error": True},
     "error": {"text": "no such note", "is_error": True},
-    "half": {"text": "hello?"},
+    "half": {"text": "hello?\U0001f600\\ud83d"},  # what is whole stays
     "link": {"text": "[resource_link file:///a text/plain]"},
     "large": {"text": "hello"},
     "some_odd": {"text": "hello"},
