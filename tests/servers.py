@@ -258,7 +258,7 @@ class McpOverHttp(BaseHTTPRequestHandler):
         self.rfile.read(1 if said == "keyhangs" else 0)  # until the client has gone
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
         if said == "keyhalf":
-            body = b"data: " + body.replace(b"half", rb"hal\ud83d") + b"\n\n"
+            body = b"data: " + body.replace(b"half", rb"hal\uD83D") + b"\n\n"
         is_huge = said == "keyhuge"
         answered = {"keylost": 404, "keyfails": 500}.get(said, 200 if result else 404)
         self.send_response(answered if "id" in asked else 202)

@@ -91,7 +91,7 @@ def test_a_schema_is_copied_and_compiled_once() -> None:
     assert one.input_validator(strict=True) is other.input_validator(strict=True)
 
 
-@pytest.mark.parametrize("odd", [2**60, float("nan"), "\ud800", b"x", [2**60]])
+@pytest.mark.parametrize("odd", [2**60, float("nan"), "\ud800", b"x", [2**60], {(1, 2): 3}])
 def test_arguments_that_are_no_json_are_kept_and_others_are_another_call(odd: Any) -> None:
     tried = [{"n": odd}, {"n": odd, "more": 1}, [{"n": odd}]]
     replies = [LLMOutput(tool_calls=[ToolCall("echo", it)]) for it in tried]  # type: ignore[arg-type]
