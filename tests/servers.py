@@ -257,18 +257,19 @@ class McpOverHttp(BaseHTTPRequestHandler):
             answer = {"error": {"code": self.errors[said], "message": said}}
         self.rfile.read(1 if said == "keyhangs" else 0)  # until the client has gone
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
-        if said == "keyhalf":
-            body = b"data: " + body.replace(b"half", rb"hal\uD83D") + b"\n\n"
-        is_huge = said == "keyhuge"
+        is_huge, is_event = said == "keyhuge", said in ("keyended", "keyhalf")
+        framing = ("content-length", str(10**12 if is_huge else len(body)))
+        if said == "keyhalf":  # each byte by itself
+            event = b"data: " + body.replace(b"half", rb"hal\uD83D") + b"\n\n"
+            body = b"".join(b"1\r\n%c\r\n" % byte for byte in event) + b"0\r\n\r\n"
+            framing = ("transfer-encoding", "chunked")
         answered = {"keylost": 404, "keyfails": 500}.get(said, 200 if result else 404)
         self.send_response(answered if "id" in asked else 202)
-        self.send_header(
-            "content-type", "text/event-stream" if said in ("keyended", "keyhalf") else "application/json"
-        )
+        self.send_header("content-type", "text/event-stream" if is_event else "application/json")
         self.send_header("mcp-session-id", "1")
         encoding = {"keyzipped": "gzip", "keydeflated": "deflate"}.get(said, "identity")
         self.send_header("content-encoding", encoding)
-        self.send_header("content-length", str(10**12 if is_huge else len(body)))
+        self.send_header(*framing)
         self.end_headers()
         with suppress(OSError):
             self.wfile.write(body)
