@@ -64,7 +64,7 @@ def test_a_receiver_gets_what_the_trace_holds(
     for variable, value in {**otel, "NETRC": f"{tmp_path}/netrc"}.items():
         monkeypatch.setenv(variable, value)
     code, _, ((headers, body),) = push(name, "--header", "authorization=a=b")
-    assert (code, headers["authorization"]) == (0, "a=b")
+    assert (code, headers["authorization"], headers["accept-encoding"]) == (0, "a=b", "identity")
     got = {span.span_id: span for span in spans_in(body)}
     held = read((ROOT / "runs" / name / "trace.json").read_bytes())
     assert len(got) == len(held)

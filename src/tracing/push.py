@@ -69,7 +69,7 @@ class _Session(Session):
 
     def request(self, *args: Any, **options: Any) -> Response:
         """Send a request. Raises an error also for an answer that the exporter wrongly takes for a success."""
-        self.headers["Accept-Encoding"] = "identity"  # what is unpacked has no bound
+        self.headers["Accept-Encoding"] = "identity"  # the answer is read as it comes
         self.auth = lambda request: request  # or ~/.netrc would replace a header that was given
         try:
             with super().request(*args, **{**options, "stream": True}) as response:
