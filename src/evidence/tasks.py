@@ -326,8 +326,9 @@ class Task(AgentFile):
             # of several at one address the first is what happens there
             places = {event.at for event in events} if items else ()
             firsts = {next((n for n, it in enumerate(items) if it.is_at(at)), -1) for at in places}
+            what = "the run never came to it, or an earlier one took its place"
             for n in sorted({*range(len(items))} - firsts):
-                warn("%s", self.error(f"/{key}/{n}", "the run never came to it", "correct or remove it"))
+                warn("%s", self.error(f"/{key}/{n}", what, "correct or remove it"))
         return missed_expectations(self.spec.expected, events)
 
     def answer(self, at: str) -> log.Answered | None:
