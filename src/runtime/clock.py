@@ -84,7 +84,7 @@ def begin(thread: threading.Thread, undo: Callable[[], None] = lambda: None) -> 
         thread.start()
     except RuntimeError as error:
         undo()
-        raise SystemFailure(f"no thread can be begun ({error}); see to it, and resume the run") from None
+        raise SystemFailure(f"no thread can be begun ({error}); see to it, and try again") from None
 
 
 def random_key() -> bytes:

@@ -99,7 +99,7 @@ def path_of(given: object, what: str) -> Path:
     text = os.fsdecode(given) if isinstance(given, str | os.PathLike) else "\0"
     # no folder holds a name of more bytes
     if "\0" in text or max(map(len, text.encode(errors="replace").split(b"/"))) > 255:
-        raise InputError(f"{what} is no path: {given!r:.80}", remedy="give a str or a Path of short names")
+        raise InputError(f"{what} is no path: {given!r:.80}", remedy="give the path of a file or folder")
     return Path(text)
 
 
