@@ -278,7 +278,7 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
 
     from ..models.providers.model import AnswerStream  # needs what only the SDK brings
 
-    class Lines(AnswerStream):
+    class WholeLines(AnswerStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             begun: list[bytes] = []  # pieces of a line
             async for piece in super().__aiter__():
@@ -298,7 +298,7 @@ async def _transport(place: ServerPlace, said: bytearray) -> AsyncIterator[Any]:
         if (encoding := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             said[:] = f"content-encoding: {encoding}".encode()
             raise OSError(0, "an answer is compressed")
-        response.stream = Lines(response.stream, _MOST_BODY, OSError(0, "an answer is too long"))
+        response.stream = WholeLines(response.stream, _MOST_BODY, OSError(0, "an answer is too long"))
 
     headers = {"accept-encoding": "identity"} | {name: text.strip() for name, text in place.headers.items()}
     if place.passed:
